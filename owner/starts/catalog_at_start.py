@@ -90,18 +90,21 @@ def check_names(routes: Routes, tables: Iterable[TableSchema]) -> None:
 
 
 def look_up(source: Catalog, event: DdlEvent) -> Document:
-    """A table that a rename brought into the filter, as the rename found it: `{options, indexes, shardKey}`."""
+    """A table that a rename brought into the filter, as the rename found it: `{options, indexes, shardKey}`.
+
+    On a cluster the source may know it by a later UUID, if it was resharded or its database's primary shard had changed before.
+    """
     name = event.renamed_to
     while True:
         reading = source.read_tables(partial(eq, name))
-        since = [ddl for ddl in source.ddls(Window(event.position, reading.position)) if ddl.position > event.position]
-        last = next(
-            (ddl.renamed_to for ddl in reversed(since) if ddl.id == event.id and ddl.renamed_to), event.renamed_to
-        )
+        ddls = list(source.ddls(Window(event.position, reading.position)))
+        id = next((ddl.id for ddl in ddls if ddl.position == event.position), event.id)
+        since = [ddl for ddl in ddls if ddl.position > event.position]
+        last = next((ddl.renamed_to for ddl in reversed(since) if ddl.id == id and ddl.renamed_to), event.renamed_to)
         if last == name:
             break
         name = last
-    table = next((table for table in rewound(reading.tables, since, event.position) if table.id == event.id), None)
+    table = next((table for table in rewound(reading.tables, since, event.position) if table.id == id), None)
     if table is None:
         raise SourceUnavailable(
             f"{event}: expected table {event.id} in the source's catalog or in its DDL since, observed neither; they will be read again"

@@ -484,12 +484,12 @@ class ClusterSource(Tables):
         self.primary_of(db)
         self.begin_act(moves.move_primary(self, db, fails=fails), *self._whole(db))
 
-    def reshard(self, name: TableName, recipients: int) -> None:
-        """`recipients`: to how many shards, at most."""
+    def reshard(self, name: TableName, owners: int) -> None:
+        """`owners`: to how many shards, at most."""
         table = self._known(name)
         if not table.key:
             raise NotPossible("it is not sharded")
-        shards = self.machine.random.sample([*self.shards.values()], min(recipients, len(self.shards)))
+        shards = self.machine.random.sample([*self.shards.values()], min(owners, len(self.shards)))
         self.begin_act(moves.reshard(self, table, shards), *self._subjects(name))
 
     def _subjects(self, *names: TableName) -> list[object]:

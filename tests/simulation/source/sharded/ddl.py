@@ -288,8 +288,6 @@ def drop(cluster: ClusterSource, table: PlacedTable) -> Act:
 def rename(cluster: ClusterSource, table: PlacedTable, to: TableName) -> Act:
     name, replaced, config = table.name, cluster.tables.get(to), cluster.config
     primary = cluster.primary_of(name.db)
-    if name not in primary.collections:
-        raise NotPossible("the primary shard does not have it", 207)
     both = [table] if replaced is None else [table, replaced]
     yield from begin(cluster, primary, name, "renameCollection")
     yield from decided(*both)

@@ -207,8 +207,11 @@ class _Resharding:
     chunks: list[Chunk]
 
 
-def reshard(cluster: ClusterSource, table: PlacedTable, recipients: list[Shard]) -> Act:
-    """The rows are copied to another collection, which then takes the name. A holder that is no recipient drops its old one at last."""
+def reshard(cluster: ClusterSource, table: PlacedTable, owners: list[Shard]) -> Act:
+    """The rows are copied to another collection, which then takes the name. A holder that is no recipient drops its old one at last.
+
+    The database's primary shard is always a recipient, also as the owner of nothing.
+    """
     name, config = table.name, cluster.config
     primary = cluster.primary_of(name.db)
     key = "f" if table.key == "_id" else "_id"
@@ -218,8 +221,8 @@ def reshard(cluster: ClusterSource, table: PlacedTable, recipients: list[Shard])
         aside=TableName(name.db, f"system.resharding.{UUID(bytes=table.uuid_now)}"),
         uuid_now=cluster.new_uuid(),
         donors=[cluster.shards[owner] for owner in table.owners],
-        recipients=recipients,
-        chunks=_chunks(cluster, key, recipients),
+        recipients=owners if primary in owners else [*owners, primary],
+        chunks=_chunks(cluster, key, owners),
     )
     yield from begin(cluster, primary, name, "reshardCollection")
     cluster.tell(primary, config)
@@ -300,11 +303,11 @@ def _change_uuid(cluster: ClusterSource, of: _Resharding) -> Act:
     cluster.count_indexes(table)
 
 
-def _chunks(cluster: ClusterSource, key: str, recipients: list[Shard]) -> list[Chunk]:
-    splits = _OTHER_SPLITS[key][: len(recipients) - 1]
+def _chunks(cluster: ClusterSource, key: str, owners: list[Shard]) -> list[Chunk]:
+    splits = _OTHER_SPLITS[key][: len(owners) - 1]
     lows, highs = [None, *splits], [*splits, None]
     ts = cluster.config.clock
     return [
         Chunk(cluster.new_object_id(), low, high, shard.name, Timestamp(1, number), [(ts, shard.name)])
-        for number, (low, high, shard) in enumerate(zip(lows, highs, recipients, strict=True))
+        for number, (low, high, shard) in enumerate(zip(lows, highs, owners, strict=True))
     ]
