@@ -1,9 +1,9 @@
-"""`TableId`, `TableName`, `TableSchema`: the identity of tables, their names, and one version of a table."""
+"""`TableId`, `TableName`, `TableSchema`: the identity of tables, their names, and one version of a table, with its whole definition."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -27,6 +27,7 @@ HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION = "__sluice", "heartbeat"
 SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
 
 _BESIDE = "sluice.recopy."
+_FIRST = ("v", "key", "name")
 _BUCKETS = "system.buckets."
 _VIEW = "view:"
 _PASSING = re.compile(
@@ -164,6 +165,53 @@ class TableSchema:
     def rows_at(self, name: TableName) -> TableName:
         """Where the rows of this table are in a deployment where it has this name."""
         return name.buckets if self.bucketed else name
+
+
+def defined(said: Document, id: TableId, name: TableName, at: Position) -> TableSchema:
+    """A table that a rename brought into the filter, or that begins by a user's command: the event there says its whole definition."""
+    fields = said.decode()
+    beside = fields.get("beside")
+    return TableSchema(
+        id=id,
+        name=name,
+        kind=kind_of(fields["options"]),
+        options=Document.of(fields["options"]),
+        indexes=tuple(specification(index) for index in fields["indexes"]),
+        shard_key=Document.of(fields["shardKey"]) if fields.get("shardKey") else None,
+        uuids=tuple(TableId(uuid) for uuid in fields.get("uuids", ())),
+        valid_from=at,
+        beside=Beside(name=TableName.parse(beside["name"]), stands_at=Position.parse(beside["standsAt"]))
+        if beside
+        else None,
+    )
+
+
+def definition_of(table: TableSchema, beside: Beside | None = None) -> Document:
+    """As the description of an event has it that brings the table in."""
+    said: dict[str, Any] = {"options": table.options.decode(), "indexes": [index.decode() for index in table.indexes]}
+    if table.shard_key is not None:
+        said["shardKey"] = table.shard_key.decode()
+    if table.uuids:
+        said["uuids"] = list(table.uuids)
+    if beside is not None:
+        said["beside"] = {"name": str(beside.name), "standsAt": str(beside.stands_at)}
+    return Document.of(said)
+
+
+def kind_of(options: Mapping[str, Any]) -> TableKind:
+    if "timeseries" in options:
+        return TableKind.TIMESERIES
+    return TableKind.VIEW if "viewOn" in options else TableKind.COLLECTION
+
+
+def specification(index: Mapping[str, Any]) -> Document:
+    """`v`, `key` and `name` first, then the options by name, so that equal indexes are equal bytes.
+
+    Servers before 4.4 repeat the namespace in each specification; a rename would make it wrong.
+    """
+    names = [name for name in _FIRST if name in index]
+    names += sorted(name for name in index if name not in _FIRST and name != "ns")
+    return Document.of({name: index[name] for name in names})
 
 
 def identified(tables: Iterable[TableSchema], known: Iterable[TableSchema]) -> tuple[TableSchema, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from changefeed.documents.document import Document
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
-from changefeed.position import Position
-from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema, kind_of, specification
 
 _Fields = dict[str, Any]
 
@@ -20,8 +19,6 @@ _NOT_OPTIONS = frozenset({"comment", "writeConcern", "dryRun"})
 _INTERNAL = frozenset({"timeseriesBucketsMayHaveMixedSchemaData", "timeseriesBucketingParametersHaveChanged"})
 """Flags that the server writes into its own catalog and shows nowhere else."""
 
-_FIRST = ("v", "key", "name")
-
 _SPAN_SECONDS = {"seconds": 3_600, "minutes": 86_400, "hours": 2_592_000}
 """The value that the server gives `bucketMaxSpanSeconds` for each granularity."""
 
@@ -30,44 +27,13 @@ def created(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
     """A collection has its `_id` index from the start. Views, time-series and clustered collections have none."""
     options = event.description.decode()
     id_index = options.pop("idIndex", None)
-    kind = _kind(options)
+    kind = kind_of(options)
     indexes: tuple[Document, ...] = ()
     if kind is TableKind.COLLECTION and not options.get("clusteredIndex"):
-        indexes = (_specification(id_index or _default_id_index(options)),)
+        indexes = (specification(id_index or _default_id_index(options)),)
     return TableSchema(
         id=table, name=name, kind=kind, options=Document.of(options), indexes=indexes, valid_from=event.position
     )
-
-
-def entered(event: DdlEvent, table: TableId, name: TableName) -> TableSchema:
-    """A table that a rename brought into the filter, or that begins by a user's command. The event contains its whole definition."""
-    said = event.description.decode()
-    beside = said.get("beside")
-    return TableSchema(
-        id=table,
-        name=name,
-        kind=_kind(said["options"]),
-        options=Document.of(said["options"]),
-        indexes=tuple(_specification(index) for index in said["indexes"]),
-        shard_key=Document.of(said["shardKey"]) if said.get("shardKey") else None,
-        uuids=tuple(TableId(uuid) for uuid in said.get("uuids", ())),
-        valid_from=event.position,
-        beside=Beside(name=TableName.parse(beside["name"]), stands_at=Position.parse(beside["standsAt"]))
-        if beside
-        else None,
-    )
-
-
-def definition_of(table: TableSchema, beside: Beside | None = None) -> Document:
-    """As the description of an event has it that brings the table in."""
-    said = {"options": table.options.decode(), "indexes": _decoded(table.indexes)}
-    if table.shard_key is not None:
-        said["shardKey"] = table.shard_key.decode()
-    if table.uuids:
-        said["uuids"] = list(table.uuids)
-    if beside is not None:
-        said["beside"] = {"name": str(beside.name), "standsAt": str(beside.stands_at)}
-    return Document.of(said)
 
 
 def new_uuid(event: DdlEvent) -> TableId:
@@ -86,27 +52,11 @@ def enters(event: DdlEvent) -> bool:
     return event.type is DdlType.RENAME and "options" in event.description.decode()
 
 
-def _kind(options: _Fields) -> TableKind:
-    if "timeseries" in options:
-        return TableKind.TIMESERIES
-    return TableKind.VIEW if "viewOn" in options else TableKind.COLLECTION
-
-
 def _default_id_index(options: _Fields) -> _Fields:
     index: _Fields = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
     if "collation" in options:
         index["collation"] = options["collation"]
     return index
-
-
-def _specification(index: Mapping[str, Any]) -> Document:
-    """`v`, `key` and `name` first, then the options by name, so that equal indexes are equal bytes.
-
-    Servers before 4.4 repeat the namespace in each specification; a rename would make it wrong.
-    """
-    names = [name for name in _FIRST if name in index]
-    names += sorted(name for name in index if name not in _FIRST and name != "ns")
-    return Document.of({name: index[name] for name in names})
 
 
 def with_indexes(table: TableSchema, event: DdlEvent) -> TableSchema:
@@ -117,7 +67,7 @@ def with_indexes(table: TableSchema, event: DdlEvent) -> TableSchema:
         known = present.get(index["name"])
         if known is None:
             present[index["name"]] = index
-            added.append(_specification(index))
+            added.append(specification(index))
         elif not _same_key(known["key"], index["key"]):
             raise InvariantError(
                 f"{event}: index {index['name']!r} of {table.name} has the key {known['key']}, but is created again "
@@ -225,7 +175,7 @@ def _modified_indexes(table: TableSchema, event: DdlEvent, change: _Fields) -> t
                 _set_or_remove(index, field, value, shown=bool(value))
             case _:
                 index[field] = value
-    return (*table.indexes[:position], _specification(index), *table.indexes[position + 1 :])
+    return (*table.indexes[:position], specification(index), *table.indexes[position + 1 :])
 
 
 def _meant(index: _Fields, change: _Fields) -> bool:

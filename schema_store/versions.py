@@ -37,7 +37,7 @@ from typing import Self, TypeAlias
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.table import TableId, TableName, TableSchema, view_id
+from changefeed.table import TableId, TableName, TableSchema, defined, view_id
 from schema_store import definition
 from schema_store.layers import SchemaLayers
 from schema_store.schema_base import SchemaBase
@@ -270,7 +270,7 @@ class _VersionsDraft:
         if timeline.at(event.position) is not None:
             raise InvariantError(f"{event}: enters the filter, but is known as {timeline.at(event.position)}")
         self._replace(name, event)
-        self._begin(definition.entered(event, event.id, name))
+        self._begin(defined(event.description, event.id, name, event.position))
 
     def _subject(self, event: DdlEvent, name: TableName) -> TableSchema | None:
         """The table just before the event. None if the event changes nothing."""

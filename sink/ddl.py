@@ -42,7 +42,7 @@ from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table import TableId, TableName, TableSchema, defined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +101,8 @@ class BeginAgain:
     """At a sink of messages: the table ends, and begins again with a copy. `skipped_from`: from there on nothing of its former life was sent."""
 
     name: TableName
+    schema: TableSchema
+    """What it is from there on. Said together with it: the copy may be interrupted before anything of it is there."""
     skipped_from: Position | None = None
 
 
@@ -239,7 +241,7 @@ def _one_table(  # noqa: C901, PLR0911 - one case for each kind of DDL
         case DdlType.EXCHANGE:
             return _exchange(event, table, target, routing)
         case DdlType.ENTER:
-            return _enter(event, target)
+            return _enter(event, table, target)
         case DdlType.LEAVE | DdlType.NEW_UUID:
             return Skip(note="nothing changes downstream")
         case DdlType.RENAME | DdlType.DROP_DATABASE | DdlType.UNKNOWN:
@@ -260,12 +262,14 @@ def _drop(table: TableName, target: TableName, routing: Routing) -> DropTables |
     return DropTables(names=names)
 
 
-def _enter(event: DdlEvent, target: TableName) -> BeginAgain | Skip:
+def _enter(event: DdlEvent, table: TableName, target: TableName) -> BeginAgain | Skip:
     said = event.description.decode()
     if "beside" in said:
         return Skip(note="nothing changes downstream")
     skipped = said.get("skippedFrom")
-    return BeginAgain(name=target, skipped_from=Position.parse(skipped) if skipped else None)
+    assert event.id is not None
+    schema = defined(event.description, event.id, table, event.position)
+    return BeginAgain(name=target, schema=schema, skipped_from=Position.parse(skipped) if skipped else None)
 
 
 def _exchange(event: DdlEvent, table: TableName, target: TableName, routing: Routing) -> RenameTable:

@@ -17,8 +17,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import ConfigurationError, SourceUnavailable
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
-from changefeed.table import TableName, TableSchema, TableSize
-from schema_store.definition import definition_of
+from changefeed.table import TableName, TableSchema, TableSize, definition_of
 from schema_store.rewind import rewound
 from source.tables.catalog import CatalogReading
 

@@ -31,8 +31,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
-from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema, beside_name
-from schema_store.definition import definition_of
+from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema, beside_name, definition_of
 
 
 def obstacle(table: TableSchema, configuration: Configuration) -> str:

@@ -3,6 +3,11 @@
 A DDL is one file whose name is its position. However often it is written, by whichever owner, it is the same file with the same content.
 A mark says that everything before its position is there. It is true for ever, so a mark of an old owner that comes late does no harm:
 a reader takes the highest of the newest ones.
+
+    a table begins again    its schema, then the DDL
+
+Nothing else need say that schema: a copy that is interrupted at once begins at the interruption. A crash between the two leaves a schema
+that nobody needs.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from changefeed.errors import DdlAmbiguous
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from sink.ddl import CreateTable, DownstreamDdl, Skip
+from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, Skip
 from sink.event_sink import NamedTables
 from sink.events.message import ddl_message, recopy_message, schema_message, watermark_message
 from sink.events.pos import pos_of
@@ -45,19 +50,21 @@ class FileDdlApplier:
     def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:  # noqa: ARG002 - nothing is compared
         if isinstance(ddl, Skip):
             return ddl.note
+        if isinstance(ddl, BeginAgain):
+            self._describe(ddl.schema, ddl.name)
         message = ddl_message(self._identity.feed, record, ddl) if record is not None else None
         if record is not None and message is not None:
             self._put(f"{DDL}/{place_name(record.position)}.json", message.json())
         if record is None and isinstance(ddl, CreateTable) and "viewOn" in ddl.options.decode():
-            self._describe(ddl)
+            view = TableSchema(
+                id=view_id(ddl.name), name=ddl.name, kind=TableKind.VIEW, options=ddl.options, valid_from=_ALWAYS
+            )
+            self._describe(view, ddl.name)
         return ""
 
-    def _describe(self, view: CreateTable) -> None:
-        schema = TableSchema(
-            id=view_id(view.name), name=view.name, kind=TableKind.VIEW, options=view.options, valid_from=_ALWAYS
-        )
-        message = schema_message(self._identity.feed, schema, view.name)
-        self._store.create(schema_name(schema.id, _ALWAYS), message.json())
+    def _describe(self, schema: TableSchema, name: TableName) -> None:
+        message = schema_message(self._identity.feed, schema, name)
+        self._store.create(schema_name(schema.id, schema.valid_from), message.json())
         self._identity.confirm(self._store)
 
     def begin(self, tables: NamedTables) -> None:

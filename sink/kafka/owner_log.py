@@ -18,7 +18,7 @@ from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from sink.ddl import CreateTable, DownstreamDdl, RenameTable, Skip, names_of
+from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, RenameTable, Skip, names_of
 from sink.events.formats.message_format import KeyedMessage, MessageFormat
 from sink.kafka.brokers.clients import OpenClients
 from sink.kafka.brokers.sender import Addressed, Sender
@@ -97,11 +97,13 @@ class KafkaDdlApplier:
         if message is None:
             return ""
         sender = self._sender
-        if isinstance(ddl, CreateTable) and not _is_view(ddl):
+        if isinstance(ddl, BeginAgain) or (isinstance(ddl, CreateTable) and not _is_view(ddl)):
             sender.make([ddl.name])
         elif isinstance(ddl, RenameTable):
             sender.make([ddl.to])
         sender.say(message, names_of(ddl))
+        if isinstance(ddl, BeginAgain):
+            self.begin([(ddl.schema, ddl.name)])
         return ""
 
     def begin(self, tables: Sequence[tuple[TableSchema, TableName]]) -> None:

@@ -16,7 +16,7 @@ from changefeed.table import TableId
 from sink.events.pos import position_of
 from sink.files.compression import decompressed, plain_name
 from sink.files.identity import FeedIdentity
-from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest
+from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest, schema_name
 from sink.files.stores.store import Store
 from sink.reading.stored_message import MessageGap, StoredMessage, Watermark
 from sink.receipt import Receipt
@@ -67,6 +67,17 @@ class FeedDirectory:
         for content in self._new(SCHEMA):
             message = _parsed(content)
             self.schemas.setdefault(TableId(message.table), {})[position_of(message.pos)] = message
+
+    def schema_at(self, table: TableId, recopy: StoredMessage) -> StoredMessage:
+        """What the table is where this DDL says that it begins again. It was written before the DDL."""
+        at = position_of(recopy.pos)
+        found = self.schemas.get(table, {}).get(at)
+        if found is None:
+            raise MessageGap(
+                f"{self._store}/{schema_name(table, at)}: expected this file, since {recopy.fields['ns']} begins again at {recopy.pos}; found none: "
+                f"restore it"
+            )
+        return found
 
     def _new(self, part: str) -> Iterator[bytes]:
         """Of each table, what was not read yet."""

@@ -44,13 +44,19 @@ class _Ddl:
     """Its table, if it is about one."""
     message: StoredMessage
 
+    @property
+    def anew(self) -> bool:
+        """Its table begins again: with a schema, and a copy."""
+        return self.type == "recopy" and bool(self.message.fields.get("anew"))
+
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """What is known about one table. `restarts`: where it was emptied."""
+    """What is known about one table. `restarts`: where it was emptied. `anew`: where it began again."""
 
     start: Position
     restarts: tuple[Position, ...]
+    anew: frozenset[Position]
     end: Position | None
     schema: StoredMessage | None
 
@@ -103,29 +109,35 @@ class Reader:
             table = next(iter(ddl.about), TableId(""))
             if before.of(table) <= ddl.at < now.of(table):
                 queue.add(ddl.message.pos, Rank.RECOPY if ddl.type == "recopy" else Rank.DDL, table, ddl.message)
-                if ddl.type == "recopy" and ddl.message.fields.get("anew"):
-                    version = self._directory.schemas[table][ddl.at]
+                if ddl.anew:
+                    version = self._directory.schema_at(table, ddl.message)
                     queue.add(version.pos, Rank.SCHEMA, table, version)
         ranges = _ranges(self._directory.manifests)
         for table, life in self._lives(ddls, ranges).items():
             start, end = before.of(table), now.of(table)
-            if life.schema is not None and start <= life.start < end:
+            if life.schema is not None and life.start not in life.anew and start <= life.start < end:
                 queue.add(life.schema.pos, Rank.SCHEMA, table, life.schema)
             if life.view or not rows:
                 continue
             for span, manifest in _shown(table, life, ranges[table], Window(start, end)):
                 queue.wait_for(manifest.files, table, _Span(pos_of(span.start), pos_of(span.end)))
             for begin, until in pairwise((life.start, *life.restarts, end)):
-                self._add_copies(queue, table, begin, (pos_of(max(begin, start)), pos_of(min(until, end))))
+                between = pos_of(max(begin, start)), pos_of(min(until, end))
+                self._add_copies(queue, table, begin, between, surely=begin in life.anew)
         return queue
 
-    def _add_copies(self, queue: _Queue, table: TableId, begin: Position, span: tuple[str, str]) -> None:
-        """The copy that began there. `span`: until the table was emptied again. What was read just before the beginning is of the beginning."""
+    def _add_copies(
+        self, queue: _Queue, table: TableId, begin: Position, span: tuple[str, str], *, surely: bool
+    ) -> None:
+        """The copy that began there. `span`: until the table was emptied again. What was read just before the beginning is of the beginning.
+
+        `surely`: there is one, though nothing of it may be there yet, or ever, if it is interrupted.
+        """
         if span[0] >= span[1]:
             return
         first = pos_of(begin)
         copies = {copy: max(first, pos_after(copy.after)) for copy in self._copies(table) if copy.start == begin}
-        if copies and first == span[0]:
+        if (copies or surely) and first == span[0]:
             queue.add(first, Rank.BEGINS, table, CopyBegins(table))
         for copy, at in copies.items():
             if span[0] <= at < span[1]:
@@ -145,6 +157,7 @@ class Reader:
         created: dict[TableId, Position] = {}
         ended: dict[TableId, Position] = {}
         emptied: dict[TableId, list[Position]] = defaultdict(list)
+        anew: dict[TableId, set[Position]] = defaultdict(set)
         for ddl in sorted(ddls, key=lambda each: each.at):
             for table in ddl.tables:
                 match ddl.type:
@@ -152,17 +165,18 @@ class Reader:
                         created[table] = ddl.at
                     case "recopy":
                         emptied[table].append(ddl.at)
+                        anew[table] |= {ddl.at} if ddl.anew else set()
                     case _:
                         ended[table] = ddl.at
         lives: dict[TableId, _Life] = {}
         for table in created.keys() | self._directory.schemas.keys():
             versions = self._directory.schemas.get(table, {})
-            first = min((window.start for window, _ in ranges[table]), default=None)
+            first = min([*(window.start for window, _ in ranges[table]), *anew[table]], default=None)
             begins = [at for at in versions if first is None or at <= first]
             schema = versions[max(begins)] if begins and table not in created else None
             start = created[table] if table in created else max(begins, default=first)
             if start is not None:
-                lives[table] = _Life(start, tuple(emptied[table]), ended.get(table), schema)
+                lives[table] = _Life(start, tuple(emptied[table]), frozenset(anew[table]), ended.get(table), schema)
         return lives
 
 

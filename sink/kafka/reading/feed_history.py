@@ -17,7 +17,7 @@ from itertools import pairwise
 from changefeed.table import TableId, TableName
 from sink.events.pos import pos_after, pos_of, position_of
 from sink.reading.shown import Copied, CopyBegins, Rank, Round, Shown
-from sink.reading.stored_message import StoredMessage
+from sink.reading.stored_message import MessageGap, StoredMessage
 
 _END = "~"
 """Behind each pos."""
@@ -81,19 +81,26 @@ class FeedHistory:
         return sorted([*self._said(round), *self._copies(round, has_copies)])
 
     def _said(self, round: Round) -> Iterator[Shown]:
-        before, now = round
         for number, ((pos, type, table), message) in enumerate(self._ddls.items()):
             id = TableId(table)
-            if pos_of(before.of(id)) <= pos < pos_of(now.of(id)):
+            if _within(round, id, pos):
                 yield Shown(pos, Rank.RECOPY if type == "recopy" else Rank.DDL, table, number, message)
         for table, versions in self._schemas.items():
             first, id = min(versions), TableId(table)
-            begins = {pos for pos in versions if (table, pos) in self._anew}
-            if table not in self._created:
-                begins.add(first)
-            for start in begins:
-                if pos_of(before.of(id)) <= start < pos_of(now.of(id)):
-                    yield Shown(start, Rank.SCHEMA, table, 0, versions[start])
+            if table not in self._created and (table, first) not in self._anew and _within(round, id, first):
+                yield Shown(first, Rank.SCHEMA, table, 0, versions[first])
+        for table, start in self._anew:
+            if _within(round, TableId(table), start):
+                yield Shown(start, Rank.SCHEMA, table, 0, self._schema_at(table, start))
+
+    def _schema_at(self, table: str, start: str) -> StoredMessage:
+        found = self._schemas.get(table, {}).get(start)
+        if found is None:
+            raise MessageGap(
+                f"table {table}: expected its schema at {start} in the topic of DDL, since it begins again there; found none: some messages of that "
+                f"topic were removed"
+            )
+        return found
 
     def _copies(self, round: Round, has_copies: Callable[[str, str, str], bool]) -> Iterator[Shown]:
         before, now = round
@@ -101,13 +108,18 @@ class FeedHistory:
             id = TableId(table)
             first, last = pos_of(before.of(id)), pos_of(now.of(id))
             for begin, until in pairwise([*self.begins(table), _END]):
-                if first <= begin < last and has_copies(table, begin, min(until, last)):
+                surely = (table, begin) in self._anew
+                if first <= begin < last and (surely or has_copies(table, begin, min(until, last))):
                     yield Shown(begin, Rank.BEGINS, table, 0, CopyBegins(id))
                 for start, end in self._copied.get(table, {}).items():
                     at = max(begin, first, end)
                     if begin <= start < until and at < min(until, last) and (table, start) not in self._shown:
                         self._shown.add((table, start))
                         yield Shown(at, Rank.COPIED, table, 0, Copied(id))
+
+
+def _within(round: Round, table: TableId, pos: str) -> bool:
+    return pos_of(round.before.of(table)) <= pos < pos_of(round.now.of(table))
 
 
 def just_before(begin: str) -> str:

@@ -13,8 +13,7 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema
-from schema_store.definition import definition_of
+from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema, definition_of
 from schema_store.versions import SchemaVersions
 
 A, B, C = TableId("a" * 32), TableId("b" * 32), TableId("c" * 32)

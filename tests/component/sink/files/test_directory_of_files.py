@@ -234,14 +234,65 @@ def test_a_copy_that_begins_again_hides_the_one_before(feed: Feed) -> None:
     assert feed.read() == ["copy", "schema shop.a", "r7@102", "recopy shop.a", "copy", "r8@107", "copied", "i9@108"]
 
 
+def _begin_again(feed: Feed, at: int, skipped_from: Position | None = None) -> None:
+    event = DdlEvent(position=moment(at), type=DdlType.ENTER, db="shop", table=TableName("shop", "a"), id=A)
+    record = DdlRecord(event=event, scope=Scope(apart=frozenset({A})), seen_at=datetime.now(UTC))
+    schema, name = described(A, at=moment(at))
+    feed.ddl.apply(BeginAgain(name=name, schema=schema, skipped_from=skipped_from), NOTHING_SEEN, record)
+
+
+@pytest.mark.parametrize("before", ["nothing", "a part of a copy", "rows"])
+def test_a_copy_anew_that_is_interrupted_at_once_begins_at_the_interruption(feed: Feed, before: str) -> None:
+    """Nothing of it was committed, so no commit says what the table was where it began."""
+    committer = feed.committer()
+    match before:
+        case "a part of a copy":
+            receipt = copied(feed, 100, 102, [{"_id": 1, "at": 102}])
+            committer.commit(Commit(ranges={}, copies=(receipt,), tables=(described(A),)))
+        case "rows":
+            feed.window(100, 110, [insert(A, 101, 1)])
+    _begin_again(feed, 110)
+    feed.ddl.recopy(A, TableName("shop", "a"), moment(115))
+    feed.marks.mark(moment(115))
+    reader = feed.reader()
+    shown = feed.read(reader)
+    assert shown[-3:] == ["recopy shop.a", "copy", "schema shop.a"]
+    assert shown[:-3] == (["schema shop.a", "i1@101"] if before == "rows" else [])
+    copies = (copied(feed, 115, 117, [{"_id": 2, "at": 117}]),)
+    committer.commit(Commit(ranges={}, copies=copies, tables=(described(A, at=moment(115)),)))
+    committer.commit(Commit(ranges={A: Window(moment(115), moment(120))}))
+    feed.ddl.copied(copy_end(115))
+    feed.marks.mark(moment(120))
+    rest = ["recopy shop.a", "copy", "r2@117", "copied"]
+    assert feed.read(reader) == rest
+    assert feed.read() == [*shown, *rest]
+
+
+def test_a_table_that_is_dropped_before_anything_of_its_copy_anew_is_there_is_gone(feed: Feed) -> None:
+    feed.window(100, 110, [insert(A, 101, 1)])
+    _begin_again(feed, 110)
+    feed.ddl.apply(DropTables(names=(TableName("shop", "a"),)), NOTHING_SEEN, recorded(DdlType.DROP, 115))
+    feed.marks.mark(moment(120))
+    assert feed.read() == ["schema shop.a", "i1@101", "recopy shop.a", "copy", "schema shop.a", "drop shop.a"]
+
+
+def test_what_a_table_is_that_begins_again_is_written_before_it_begins(feed: Feed) -> None:
+    """Whoever sees the DDL sees the schema. Without the schema, it says which file is missing."""
+    _begin_again(feed, 110)
+    feed.marks.mark(moment(115))
+    [folder] = feed.store.names("schema")
+    [name] = feed.store.names(f"schema/{folder}")
+    feed.store.remove(f"schema/{folder}/{name}")
+    with pytest.raises(MessageGap, match=f"{folder}/{name}: expected this file, since shop.a begins again"):
+        feed.read()
+
+
 def test_a_table_that_is_copied_anew_lacks_what_is_skipped(feed: Feed) -> None:
     feed.window(100, 105, [insert(A, 101, 1)])
-    event = DdlEvent(position=moment(110), type=DdlType.ENTER, db="shop", table=TableName("shop", "a"), id=A)
-    record = DdlRecord(event=event, scope=Scope(apart=frozenset({A})), seen_at=datetime.now(UTC))
     feed.marks.mark(moment(120), {A: moment(105)})
     reader = feed.reader()
     assert feed.read(reader) == ["schema shop.a", "i1@101"]
-    feed.ddl.apply(BeginAgain(name=TableName("shop", "a"), skipped_from=moment(105)), NOTHING_SEEN, record)
+    _begin_again(feed, 110, skipped_from=moment(105))
     again = (described(A, at=moment(110)),)
     feed.committer().commit(Commit(ranges={}, copies=(copied(feed, 110, 112, [{"_id": 2, "at": 112}]),), tables=again))
     feed.committer().commit(Commit(ranges={A: Window(moment(110), moment(130))}, tables=again))

@@ -132,9 +132,9 @@ def _fourth_part(feed: Feed) -> None:
     """The first table had stood at 140, while it got another name and another index. It is copied anew."""
     event = DdlEvent(position=moment(145), type=DdlType.ENTER, db="shop", table=_name("d"), id=A)
     record = DdlRecord(event=event, scope=Scope(apart=frozenset({A})), seen_at=datetime.now(UTC))
-    feed.ddl.apply(BeginAgain(name=_name("d"), skipped_from=moment(140)), NOTHING_SEEN, record)
-    rows = feed.written([_change(RowType.UPDATE, A, 146, n, n, "d", n=n) for n in range(1, 9)])
     schema = replace(_schema(_name("d"), moment(145)), indexes=(Document.of(_ID), Document.of(_PLAIN)))
+    feed.ddl.apply(BeginAgain(name=_name("d"), schema=schema, skipped_from=moment(140)), NOTHING_SEEN, record)
+    rows = feed.written([_change(RowType.UPDATE, A, 146, n, n, "d", n=n) for n in range(1, 9)])
     copies = (copied(feed, 145, 147, [{"_id": n, "n": n} for n in range(3, 9)], name="d"),)
     feed.committer().commit(Commit(ranges={}, copies=copies, tables=((schema, _name("d")),)))
     feed.committer().commit(
@@ -206,6 +206,33 @@ def test_a_table_that_is_copied_anew_has_its_new_name_and_indexes(
     assert found["c"] == before["c"]
     assert found["d"][0] == [{"_id": n, "n": n} for n in range(3, 9)]
     assert set(found["d"][1]) == {"_id_", "n_1"}
+
+
+def test_the_indexes_of_a_copy_anew_that_was_interrupted_at_once_wait_for_its_end(
+    tmp_path: Path, target_uri: str, target_client: Client, emptied: Callable[[], None]
+) -> None:
+    """Documents of the copy were read at different times, so two of them may have a unique value that moved."""
+    feed = Feed(f"file://{tmp_path}")
+    emptied()
+    event = DdlEvent(position=moment(110), type=DdlType.ENTER, db="shop", table=_name("a"), id=A)
+    record = DdlRecord(event=event, scope=Scope(apart=frozenset({A})), seen_at=datetime.now(UTC))
+    schema = _schema(_name("a"), moment(110))
+    feed.ddl.apply(BeginAgain(name=_name("a"), schema=schema), NOTHING_SEEN, record)
+    feed.ddl.recopy(A, _name("a"), moment(115))
+    feed.marks.mark(moment(115))
+    _read(feed, target_uri)
+    assert set(state(target_client)["a"][1]) == {"_id_"}
+    read = copied(feed, 115, 117, [{"_id": 1, "u": 1}, {"_id": 2, "u": 1}])
+    copies = (replace(read, until=ClusterTime(119, 1)),)
+    moved = feed.written([_change(RowType.UPDATE, A, 118, n, n, u=n) for n in (1, 2)])
+    feed.committer().commit(Commit(ranges={}, copies=copies, tables=((schema, _name("a")),)))
+    feed.committer().commit(Commit(ranges={A: Window(moment(115), moment(120))}, files=moved))
+    feed.ddl.copied(copy_end(115))
+    feed.marks.mark(moment(120))
+    _read(feed, target_uri)
+    found = state(target_client)["a"]
+    assert found[0] == [{"_id": 1, "u": 1}, {"_id": 2, "u": 2}]
+    assert set(found[1]) == {"_id_", "u_1"}
 
 
 def test_a_table_that_is_in_the_way_is_refused_until_it_is_gone(

@@ -11,9 +11,9 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.records import DdlRecord, Observation, Scope
-from changefeed.table import TableId, TableName
+from changefeed.table import TableId, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
-from sink.ddl import CreateTable, DownstreamDdl, DropTables, RenameTable, Skip
+from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, DropTables, RenameTable, Skip
 from sink.kafka.owner_log import KafkaMarks
 from tests.component.sink.kafka.feed import A, B, KafkaFeed, insert, moment, schema
 from tests.component.sink.kafka.seen import Seen, seen
@@ -61,6 +61,21 @@ def test_a_created_table_has_its_topic_before_its_first_row(kafka: KafkaBroker) 
     assert kafka.settings(feed.topics.of(_OTHER))["retention.ms"] == "3600000"
     own = kafka.settings(feed.topics.ddl)
     assert (own["retention.ms"], kafka.settings(feed.topics.watermark)["cleanup.policy"]) == ("-1", "compact")
+
+
+def test_a_table_that_begins_again_is_said_with_its_schema(kafka: KafkaBroker) -> None:
+    """In its topic, too, though it may have got its name while it stood. Its copy may be interrupted before that says it."""
+    feed = KafkaFeed(kafka, "partitions=2")
+    feed.claim()
+    again = TableSchema(id=A, name=_OTHER, valid_from=moment(200, 0))
+    _apply(feed, BeginAgain(name=_OTHER, schema=again), _record(DdlType.ENTER, 200))
+    for topic in (feed.topics.of(_OTHER), feed.topics.ddl):
+        found = seen(kafka, topic)
+        for partition in {each.partition for each in found}:
+            said = [each for each in found if each.partition == partition][-2:]
+            assert [each.headers["sluice.op"] for each in said] == ["ddl", "b"]
+            assert len({each.headers["sluice.pos"] for each in said}) == 1
+    assert {each.partition for each in seen(kafka, feed.topics.of(_OTHER))} == {0, 1}
 
 
 def test_views_and_skipped_ddl_are_in_no_topic_of_rows(kafka: KafkaBroker) -> None:

@@ -15,12 +15,11 @@ from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord, DdlState, Straggler, TableVerb
-from changefeed.table import Beside, TableId, TableKind, TableName
+from changefeed.table import Beside, TableId, TableKind, TableName, definition_of
 from owner.ddl.stragglers import NOTHING, StoredStraggler
 from owner.decision.decide import Decision, RecordDdls
 from owner.tables import recopy
 from owner.tables.wishes import Forget, TableWishes, after_release
-from schema_store.definition import definition_of
 from sink.ddl import BeginAgain, Routing, downstream
 from tests.unit.owner.test_decision import NOW, A, B, Feed, at, barrier_of, ddl, status_of, table
 
@@ -153,7 +152,8 @@ def test_among_messages_a_table_begins_again_by_a_message_and_nothing_is_beside(
     assert again is not None
     assert (again.beside, again.valid_from) == (None, at(7))
     message = downstream(enter.event, Routing(route=lambda name: name, tables={A: TableName("shop", "a")}))
-    assert message == BeginAgain(name=TableName("shop", "a"), skipped_from=at(stopped_at) if stopped_at else None)
+    skipped = at(stopped_at) if stopped_at else None
+    assert message == BeginAgain(name=TableName("shop", "a"), schema=again, skipped_from=skipped)
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ def _record(type: DdlType, **more: Any) -> DdlRecord:
 
 
 _NS = TableName("copy", "x")
+_AGAIN = TableSchema(id=TableId("u1"), name=TableName("shop", "x"), valid_from=_AT)
 _DDLS: list[tuple[DdlRecord, DownstreamDdl]] = [
     (_record(DdlType.CREATE), CreateTable(name=_NS, options=_CREATED)),
     (_record(DdlType.CREATE_INDEXES), CreateIndexes(name=_NS, indexes=(_INDEX,))),
@@ -120,8 +121,8 @@ _DDLS: list[tuple[DdlRecord, DownstreamDdl]] = [
         RenameTable(name=_NS, to=TableName("copy", "y"), replaces=True),
     ),
     (_record(DdlType.RENAME), RenameTable(name=_NS, to=TableName("copy", "y"), replaces=False)),
-    (_record(DdlType.ENTER), BeginAgain(name=_NS)),
-    (_record(DdlType.ENTER), BeginAgain(name=_NS, skipped_from=Position(ClusterTime(90, 1)))),
+    (_record(DdlType.ENTER), BeginAgain(name=_NS, schema=_AGAIN)),
+    (_record(DdlType.ENTER), BeginAgain(name=_NS, schema=_AGAIN, skipped_from=Position(ClusterTime(90, 1)))),
     (_record(DdlType.DROP), DropTables(names=(_NS,))),
     (_record(DdlType.DROP, wall_ms=1_767_225_600_123), DropTables(names=(_NS,))),
     (_record(DdlType.DROP_DATABASE, wall_ms=1_767_225_600_123), DropTables(names=(_NS,))),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from sink.events.pos import pos_after, pos_of
 from sink.kafka.reading.feed_history import FeedHistory, just_before
 from sink.reading.shown import Copied, CopyBegins, Round, Shown
-from sink.reading.stored_message import NOTHING, StoredMessage, Watermark
+from sink.reading.stored_message import NOTHING, MessageGap, StoredMessage, Watermark
 
 _A, _B = "aa" * 16, "bb" * 16
 _SCHEMA: dict[str, Any] = {"kind": "collection", "options": {}, "indexes": [], "shardKey": None}
@@ -104,6 +106,23 @@ def test_the_end_of_a_copy_that_is_said_late_counts_from_the_watermark_on() -> N
 def test_the_end_of_a_copy_that_was_given_up_says_nothing() -> None:
     history = _history(_BEGUN, _EMPTIED, _message("c", 112, start=_pos(100)))
     assert "copied" not in _shown(history, NOTHING, _mark(130))
+
+
+_AGAIN = _message("ddl", 110, type="recopy", anew=True)
+
+
+def test_a_copy_anew_that_is_interrupted_at_once_begins_at_the_interruption() -> None:
+    """A table has one schema for each of its lives, and its indexes wait from the first copy on."""
+    history = _history(_BEGUN, _AGAIN, _message("b", 110, schema=_SCHEMA), _message("ddl", 115, type="recopy"))
+    history.take(_message("b", 115, schema=_SCHEMA))
+    assert _shown(history, _mark(105), _mark(115), copies=False) == ["recopy", "copy", "b"]
+    assert _shown(history, _mark(115), _mark(120)) == ["recopy", "copy"]
+
+
+def test_a_table_that_begins_again_without_a_schema_is_a_gap() -> None:
+    history = _history(_BEGUN, _AGAIN)
+    with pytest.raises(MessageGap, match="begins again there"):
+        _shown(history, NOTHING, _mark(120))
 
 
 def test_a_skimmed_feed_has_no_copies() -> None:
