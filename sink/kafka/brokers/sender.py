@@ -123,7 +123,7 @@ class Sender:
         try:
             with translated("asking the brokers"):
                 found = lent.producer.list_topics(timeout=_ASK_SECONDS).topics
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - it becomes the message of the failure that is being raised
             return str(lent.trouble.str() if lent.trouble is not None else error)
         missing = [topic for topic in sorted(self._topics) if topic not in found or found[topic].error is not None]
         if missing:
