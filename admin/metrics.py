@@ -45,7 +45,10 @@ class Metrics:
             "sluice_sink_messages", "Messages that a sink of messages has durably", _FEED, registry=registry
         )
         self._message_bytes = Counter(
-            "sluice_sink_bytes", "Their bytes, as they are stored or sent", _FEED, registry=registry
+            "sluice_sink_bytes",
+            "Their bytes: of files as they are stored, in topics of keys and values",
+            _FEED,
+            registry=registry,
         )
         self._confirm_seconds = Histogram(
             "sluice_sink_confirm_seconds",

@@ -27,6 +27,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.message_options import MessageEncoding
 from changefeed.event import RowType
 from sink.events.extended_json import to_json
+from sink.events.key_json import key_json
 from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
 from sink.events.update_body import update_body
 from sink.row import RowChange, TargetTable
@@ -167,7 +168,7 @@ class JsonRows:
     ) -> bytes:
         head, schema = self._heads.get((table, op)) or self._head(table, op)
         ts = f'{{"t": {time >> 32}, "i": {time & 0xFFFFFFFF}}}'
-        return f'{head}, "pos": "{pos}", "ts": {ts}{about}, {schema}{images}, "key": {to_json(key)}{body}}}'.encode()
+        return f'{head}, "pos": "{pos}", "ts": {ts}{about}, {schema}{images}, "key": {key_json(key)}{body}}}'.encode()
 
     def _head(self, table: TargetTable, op: str) -> tuple[str, str]:
         texts = {"feed": self._feed, "op": op, "ns": str(table.name), "id": table.id}

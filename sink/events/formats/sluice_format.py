@@ -10,9 +10,9 @@ from changefeed.position import Position
 from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
-from sink.events.extended_json import to_json
 from sink.events.formats.message_format import KeyedMessage, headers_of
 from sink.events.formats.row_headers import RowHeaders
+from sink.events.key_json import message_key_json
 from sink.events.message import (
     Message,
     copy_end_message,
@@ -63,8 +63,7 @@ class SluiceFormat:
         return self._keyless(watermark_message(self._feed, at, behind), "w")
 
     def _key(self, key: bytes) -> bytes:
-        found = message_key(key)
-        return to_json(found).encode() if self._json else found
+        return message_key_json(key).encode() if self._json else message_key(key)
 
     def _keyless(self, message: Message, op: str) -> KeyedMessage:
         pos, table = str(message.fields["pos"]), message.fields.get("id")

@@ -7,7 +7,7 @@ claim_check   the message is in a file, and what is sent says where. The file is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from changefeed.config.sinks.kafka_sink import LargeRow
 from changefeed.errors import RowRejected
@@ -34,11 +34,14 @@ class LargeRows:
         self._facts = facts
         self._place = place
 
-    def fitted(self, messages: Sequence[Addressed]) -> Iterator[Addressed]:
+    def fitted(self, messages: Sequence[Addressed], sizes: Sequence[int]) -> Iterable[Addressed]:
+        """`sizes`: of keys and values."""
+        return messages if max(sizes, default=0) < _SMALL else self._each(messages, sizes)
+
+    def _each(self, messages: Sequence[Addressed], sizes: Sequence[int]) -> Iterator[Addressed]:
         """A generator: each file is written before its message is sent."""
-        for addressed in messages:
-            message = addressed.message
-            if len(message.value or b"") + len(message.key or b"") < _SMALL or (size := message.size + _FRAME) <= (
+        for addressed, content in zip(messages, sizes, strict=True):
+            if content < _SMALL or (size := addressed.message.size + _FRAME) <= (
                 limit := self._facts.limit(addressed.topic)
             ):
                 yield addressed

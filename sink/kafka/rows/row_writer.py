@@ -85,14 +85,14 @@ class KafkaRowWriter:
         return made
 
     def write(self, messages: Sequence[Addressed]) -> WriteResult:
+        sizes = [len(message.key or b"") + len(message.value or b"") for _, _, message in messages]
         try:
             self._facts.check({message.topic for message in messages})
-            self._sender.send(self._large.fitted(messages))
+            self._sender.send(self._large.fitted(messages, sizes))
         except Exception:
             self.give_up()
             raise
-        sent = sum(message.message.size for message in messages)
-        return WriteResult(tally=RowTally(messages=len(messages), message_bytes=sent))
+        return WriteResult(tally=RowTally(messages=len(messages), message_bytes=sum(sizes)))
 
     def settle(self) -> WriteResult:
         began_at = time.monotonic()
