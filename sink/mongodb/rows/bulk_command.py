@@ -17,9 +17,9 @@ from changefeed.documents.row_key import only_id
 from changefeed.event import RowType
 from changefeed.table import TableName
 from sink.mongodb.rows.bulk_plan import Batch, phase
-from sink.mongodb.rows.exact_insert import exact_insert, holds_zero_time
-from sink.mongodb.rows.update_pipeline import TranslatedUpdate
-from sink.mongodb.rows.update_translation import net_stages, plain_sets, translate
+from sink.mongodb.rows.statements.exact_insert import exact_insert, holds_zero_time
+from sink.mongodb.rows.statements.update_pipeline import TranslatedUpdate
+from sink.mongodb.rows.statements.update_translation import net_stages, plain_sets, translate
 from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)

@@ -22,7 +22,7 @@ from typing import Any
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableName
-from sink.mongodb.rows.exact_insert import holds_zero_time
+from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.row import RowChange, TargetTable
 
 _PHASES = {RowType.INSERT: 0, RowType.UPDATE: 1, RowType.REPLACE: 1, RowType.DELETE: 2}

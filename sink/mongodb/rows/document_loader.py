@@ -31,8 +31,8 @@ from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated
 from sink.mongodb.rows.bulk_command import refusal_of
-from sink.mongodb.rows.exact_insert import holds_zero_time
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
+from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.receipt import Receipt
 from sink.row import RowChange, TargetTable
 

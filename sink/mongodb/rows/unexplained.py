@@ -33,7 +33,7 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableId
-from sink.mongodb.rows.update_translation import translate
+from sink.mongodb.rows.statements.update_translation import translate
 from sink.row import RowChange
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)

@@ -68,9 +68,9 @@ from sink.mongodb.rows.bulk_command import (
     viable_command,
 )
 from sink.mongodb.rows.bulk_plan import Batch, Limits, phase, plan, upserted
-from sink.mongodb.rows.exact_insert import holds_zero_time, may_hold_zero_time
 from sink.mongodb.rows.insert_sizes import FIRST, InsertSizes
 from sink.mongodb.rows.row_look import Compared, RowLook
+from sink.mongodb.rows.statements.exact_insert import holds_zero_time, may_hold_zero_time
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting import Chain, WaitingRows
 from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, TargetTable, Unfinished, Write, WriteResult

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from processor.task.rows.folding import fold
-from sink.mongodb.rows.update_translation import translate
+from sink.mongodb.rows.statements.update_translation import translate
 from sink.row import RowChange, TargetTable
 from tests.unit.sink.mongodb.rows.update_model import apply
 

@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.mongodb.rows.exact_insert import exact_insert, holds_zero_time
+from sink.mongodb.rows.statements.exact_insert import exact_insert, holds_zero_time
 
 ZERO = Timestamp(0, 0)
 

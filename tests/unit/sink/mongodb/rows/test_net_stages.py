@@ -6,7 +6,7 @@ import bson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sink.mongodb.rows.update_translation import net_stages
+from sink.mongodb.rows.statements.update_translation import net_stages
 from tests.unit.sink.mongodb.rows.update_cases import Case, cases
 from tests.unit.sink.mongodb.rows.update_model import Document, apply
 

@@ -7,7 +7,7 @@ import bson
 import pytest
 from hypothesis import given, settings
 
-from sink.mongodb.rows.update_translation import translate
+from sink.mongodb.rows.statements.update_translation import translate
 from tests.unit.sink.mongodb.rows.update_cases import Case, cases
 from tests.unit.sink.mongodb.rows.update_model import Refused, apply, fits
 

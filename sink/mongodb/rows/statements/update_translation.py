@@ -29,7 +29,7 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from sink.mongodb.rows.update_pipeline import TranslatedUpdate, pipeline, stages
+from sink.mongodb.rows.statements.update_pipeline import TranslatedUpdate, pipeline, stages
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)

@@ -1,0 +1,1 @@
+"""What one change is as a statement for the target."""
