@@ -153,6 +153,17 @@ class Commander:
             self._same_primary(document, doing)
         return TargetReply(document=document, results=results, again=again)
 
+    def attempt(self, database: str, command: dict[str, Any], doing: str) -> TargetReply:
+        """Sends once, in any thread."""
+        document, results = self._once(database, command, doing)
+        return TargetReply(document=document, results=results, again=False)
+
+    def take(self, reply: TargetReply, doing: str) -> None:
+        """The answer of an `attempt` counts from here on."""
+        self._failing_since = None
+        if self._defers:
+            self._same_primary(reply.document, doing)
+
     def found(self, find: tuple[str, dict[str, Any]], doing: str) -> list[RawBSONDocument]:
         """The first batch of a `find`, as raw bytes."""
         found, _ = self._patiently(lambda: self._found(*find, doing))

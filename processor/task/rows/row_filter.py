@@ -24,6 +24,7 @@ _READABLE: CodecOptions[RawBSONDocument] = CodecOptions(
 """Raw: the driver would decode `{$ref, $id}` to a DBRef, in which no path is found."""
 _MOST_NAMES = 100_000
 _NOTHING: frozenset[bytes] = frozenset()
+_KNOWN = frozenset(type_.value.encode() for type_ in RowType)
 
 
 class RowFilter:
@@ -44,6 +45,8 @@ class RowFilter:
 
     def ignores(self, event: bytes, header: Header) -> bool:
         """Decides by the documents of an event that `wants` accepts."""
+        if header.type in _KNOWN and header.ns not in self._conditions:
+            return False
         if header.type.startswith(UNKNOWN):
             raise SourceUnsupported(
                 f"{table_name(header.ns)} at {header.position}: expected a known kind of entry in the source's oplog, found {header.type.decode()!r}; "

@@ -12,6 +12,7 @@ from sink.mongodb.connection import Client
 from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.mongodb.rows.bulk_plan import Limits
 from sink.mongodb.rows.insert_sizes import InsertSizes
+from sink.mongodb.rows.side_by_side import SideBySide
 from sink.mongodb.rows.write_run import WriteRun
 from sink.row import AskedRows, FetchRow, RowChange, Sole, Unfinished, WriteResult
 
@@ -54,6 +55,7 @@ class MongoRowWriter:
         )
         self._limits: Limits | None = None
         self._sizes = InsertSizes()
+        self._side_by_side = SideBySide()
 
     def begin(self, unfinished: Unfinished, sole: Sole | None = None, asked: Sequence[AskedRows] = ()) -> WriteRun:
         box = self._options.letters
@@ -67,6 +69,7 @@ class MongoRowWriter:
             rest=self._rest,
             limits=self._known_limits,
             sizes=self._sizes,
+            side_by_side=self._side_by_side,
             repairs=self._repairs,
             several_shards=self._options.several_shards,
         )

@@ -36,7 +36,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 
 import bson
@@ -44,11 +44,11 @@ import structlog
 from bson.errors import BSONError
 from pymongo.errors import OperationFailure
 
-from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
+from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable, SluiceError
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from sink.asked_rows import RowRepairs
-from sink.mongodb.commander import Commander, Send, TakesTooLong
+from sink.mongodb.commander import Commander, Send, TakesTooLong, TargetReply
 from sink.mongodb.errors import answer_of, retryable_code, unauthorized_code
 from sink.mongodb.letters.open_letters import OpenLetters
 from sink.mongodb.rows.bulk_command import (
@@ -70,6 +70,7 @@ from sink.mongodb.rows.bulk_command import (
 from sink.mongodb.rows.bulk_plan import Batch, Limits, phase, plan, upserted
 from sink.mongodb.rows.insert_sizes import FIRST, InsertSizes
 from sink.mongodb.rows.row_look import Compared, RowLook
+from sink.mongodb.rows.side_by_side import Sent, SideBySide
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time, may_hold_zero_time
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting import Chain, WaitingRows
@@ -111,6 +112,7 @@ class WriteRun:
         rest: Callable[[float], None] | None = None,
         limits: Callable[[], Limits],
         sizes: InsertSizes,
+        side_by_side: SideBySide,
         repairs: bool,
         several_shards: bool = False,
     ) -> None:
@@ -126,6 +128,7 @@ class WriteRun:
         self._rest = rest
         self._limits = limits
         self._sizes = sizes
+        self._side_by_side = side_by_side
         self._replay = False
         self._most = sys.maxsize
         """The largest number of changes in a batch; halved when a batch takes too long."""
@@ -163,22 +166,44 @@ class WriteRun:
         self._asked.meet(changes)
         if self._letters is not None:
             self._letters.meet({change.table.id for change in changes})
-        with self._confirming(changes, batches):
+        together = self._confirms_together(changes, batches)
+        with self._commander.confirming_together(changes[0].table.name.db) if together else nullcontext():
             begun_at = time.monotonic()
-            for batch in batches:
-                self._apply(batch)
+            sent = self._side_by_side.sent(batches, self._attempt) if together and self._free else {}
+            for number, batch in enumerate(batches):
+                found = sent.get(number)
+                lost = found is not None and found.reply is None
+                self._apply(batch, again=lost, sent=None if lost else found)
             if len(changes) <= _SMALL and len(batches) == 1:
                 self._commander.waits.append(time.monotonic() - begun_at)
         self._explain(changes)
         self._bound()
         return self._ended()
 
-    def _confirming(self, changes: Sequence[RowChange], batches: Sequence[Batch]) -> AbstractContextManager[None]:
+    def _confirms_together(self, changes: Sequence[RowChange], batches: Sequence[Batch]) -> bool:
         """One command waits for the majority itself, several wait together."""
         several = len(batches) > 1 or len(changes) > FIRST
-        if not several or not self._limits().defers or any(batch.joined for batch in batches):
-            return nullcontext()
-        return self._commander.confirming_together(changes[0].table.name.db)
+        return several and self._limits().defers and not any(batch.joined for batch in batches)
+
+    @property
+    def _free(self) -> bool:
+        """No change waits behind an earlier one of its row."""
+        return not self._waiting and (self._letters is None or not self._letters.any_open)
+
+    def _attempt(self, batch: Batch) -> Sent | None:
+        """For `SideBySide`: nothing of the run changes. After an error the batch is sent again, which tells what to do about it."""
+        if len(batch.changes) > self._most_of(batch):
+            return None
+        database, command = batch.command or command_of(batch)
+        begun_at = time.monotonic()
+        try:
+            reply = self._commander.attempt(database, command, _doing(batch))
+        except RowRejected:
+            return None
+        except SluiceError as error:
+            _log.info("sent_again", reason=str(error))
+            return Sent(None, 0.0)
+        return Sent(reply, time.monotonic() - begun_at)
 
     def _begin(self, *, replay: bool) -> None:
         """Starts the result of the changes that come next."""
@@ -191,21 +216,24 @@ class WriteRun:
         self._result.waits, self._result.waited = len(self._commander.waits), sum(self._commander.waits)
         return self._result
 
-    def _apply(self, batch: Batch, *, again: bool = False) -> None:
-        """Returns when each change of the batch is applied, waits, or is in the result. `again`: some may have been applied before."""
-        if len(batch.changes) > self._most_of(batch):
+    def _apply(self, batch: Batch, *, again: bool = False, sent: Sent | None = None) -> None:
+        """Returns when each change of the batch is applied, waits, or is in the result. `again`: some may have been applied before.
+
+        `sent`: the batch was sent whole, when no change of its table waited.
+        """
+        if sent is None and len(batch.changes) > self._most_of(batch):
             self._in_parts(batch, again=again)
             return
         replay, attempt = self._replay or again, 0
         while batch.changes:
-            if self._letters is not None and self._letters.any_open:
-                batch = _without(batch, self._letters.holds)
-            if self._waiting:
-                batch = _without(batch, self._waiting.queue)
+            batch = batch if sent is not None else self._due(batch)
             if not batch.changes:
                 return
             try:
-                outcome, repeated = self._send(batch, divisible=len(batch.changes) > 1)
+                outcome, repeated = (
+                    self._taken(batch, sent) if sent else self._send(batch, divisible=len(batch.changes) > 1)
+                )
+                sent = None
             except TakesTooLong:
                 self._most = len(batch.changes) // 2
                 _log.info("batches_are_halved", changes=len(batch.changes), table=str(batch.changes[0].table.name))
@@ -224,6 +252,12 @@ class WriteRun:
                 replay, attempt = True, attempt + 1
             batch = Batch(left, batch.ordered, batch.joined)
 
+    def _due(self, batch: Batch) -> Batch:
+        """The batch without the changes that have to wait."""
+        if self._letters is not None and self._letters.any_open:
+            batch = _without(batch, self._letters.holds)
+        return _without(batch, self._waiting.queue) if self._waiting else batch
+
     def _in_parts(self, batch: Batch, *, again: bool) -> None:
         """Applies a batch in parts that are small enough for a slow target."""
         at = 0
@@ -240,15 +274,20 @@ class WriteRun:
 
     def _send(self, batch: Batch, *, divisible: bool = False) -> tuple[BulkOutcome, bool]:
         database, command = batch.command or command_of(batch)
-        first = batch.changes[0]
-        doing = f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
         begun_at = time.monotonic()
-        reply = self._commander.send(database, command, doing, divisible=divisible)
-        seconds = time.monotonic() - begun_at
+        reply = self._commander.send(database, command, _doing(batch), divisible=divisible)
+        return self._answered(batch, reply, time.monotonic() - begun_at), reply.again
+
+    def _taken(self, batch: Batch, sent: Sent) -> tuple[BulkOutcome, bool]:
+        assert sent.reply is not None
+        self._commander.take(sent.reply, _doing(batch))
+        return self._answered(batch, sent.reply, sent.seconds), False
+
+    def _answered(self, batch: Batch, reply: TargetReply, seconds: float) -> BulkOutcome:
         self._took(batch, seconds)
         if self._rest is not None:
             self._rest(seconds)
-        return outcome_of(batch, reply.document, reply.results), reply.again
+        return outcome_of(batch, reply.document, reply.results)
 
     def _took(self, batch: Batch, seconds: float) -> None:
         """A command for several tables counts for each by its changes."""
@@ -606,6 +645,11 @@ class WriteRun:
     @staticmethod
     def _said(change: RowChange, refusal: Refusal) -> str:
         return f"{change}: {change.table.name} answers: {refusal.message} (code {refusal.code})"
+
+
+def _doing(batch: Batch) -> str:
+    first = batch.changes[0]
+    return f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
 
 
 def _without(batch: Batch, taken: Callable[[RowChange], bool]) -> Batch:
