@@ -27,6 +27,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_range import KeyRange
 from changefeed.position import Position
 from changefeed.records import CopiedChunk
+from coordination import failpoint
 from processor.copy.target_table import Creation, make_anew
 from processor.limits.limiter import UNLIMITED, Limiter
 from sink.ddl import DdlApplier
@@ -109,6 +110,7 @@ def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> ReadChunk:
         size += sum(map(len, batch))
     after = _before(order.copied_from) if order.creation.filled_in_place else reader.after
     copied = CopiedChunk(after=after, until=reader.until, documents=documents, bytes=size)
+    failpoint.reach("chunk_loaded", order.chunk.table.db)
     return ReadChunk(range=read, copied=copied, receipts=place.loader.finish(), read_after=reader.after)
 
 

@@ -142,7 +142,8 @@ class Pipeline:
                 with self._beside(1):
                     outcome = self._run_narrow(group, handle, spec)
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
-        failpoint.reach("window_ended", *outcome.tally.applied, *([outcome.error.code] if outcome.error else []))
+        errors = [outcome.error.code] if outcome.error else []
+        failpoint.reach("window_ended", shared.context.changefeed, *outcome.tally.applied, *errors)
         return outcome
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
@@ -156,6 +157,7 @@ class Pipeline:
         for answer in answers:
             if isinstance(answer, ErrorReport):
                 _expect_one_attempt(answer)
+        failpoint.reach("chunks_read", shared.context.changefeed)
         return answers
 
     def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:

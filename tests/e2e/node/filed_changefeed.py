@@ -15,6 +15,7 @@ from devstack.mongodb.server import Client
 from devstack.s3.faulty_proxy import Fault, FaultyProxy
 from sink.files.stores.opening import open_store
 from tests.component.node.server_process import Server
+from tests.e2e.node.event_judge import judge
 from tests.e2e.node.workload import until
 from tests.independent_compare import differences
 
@@ -89,6 +90,9 @@ class Filed:
         self.target.drop_database(self.id)
         assert "written up to" in self.sluice("read", self.uri, "--to", target_uri, "--from-start")
         return differences(self.client, self.id, self.target, self.id)
+
+    def wrong(self, target_uri: str) -> list[str]:
+        return [*self.differences(target_uri), *judge(self.messages(), self.marks())]
 
 
 class Bucketed(Filed):

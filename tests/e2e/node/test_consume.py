@@ -8,17 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import yaml
 
-from changefeed.cluster_time import ClusterTime
 from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
 from tests.component.node.server_process import SLUICE, Server
-from tests.component.sink.kafka.seen import seen
-from tests.e2e.node.workload import ddls_of_each_kind, until, writing
-from tests.independent_compare import differences
+from tests.e2e.node.filed_changefeed import TABLES, fill
+from tests.e2e.node.topic_changefeed import InTopics
+from tests.e2e.node.workload import ddls_of_each_kind, writing
 
-_TABLES = ("notes", "orders")
 _PATIENCE = ("--session-ttl", "10", "--grace", "150")  # the node shares two cores with its Spark
 
 
@@ -29,8 +26,8 @@ def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield started
 
 
-class Consumed:
-    """A changefeed into topics, and a database of the target into which a consumer writes what it finds there."""
+class Consumed(InTopics):
+    """With a consumer that follows."""
 
     def __init__(
         self,
@@ -42,46 +39,17 @@ class Consumed:
         target_uri: str,
         broker: KafkaBroker,
     ) -> None:
-        self.node, self.id, self.broker = node, id, broker
-        self.client, self.source, self.target = source, source[id], target
-        self._source_uri = source_uri
-        self.uri = f"kafka://{broker.bootstrap}/{id}?topic={{prefix}}.{{coll}}&partitions=3"
-        self.consume = ("consume", self.uri, "--to", target_uri)
-
-    def sluice(self, *arguments: str, input: str | None = None) -> str:
-        answer = self.node.sluice(*arguments, input=input)
-        assert answer.returncode == 0, f"sluice {' '.join(arguments)}: {answer.stderr}{answer.stdout}"
-        return answer.stdout
-
-    def create(self, query: str = "") -> None:
-        configuration = {
-            "id": self.id,
-            "source": self._source_uri,
-            "sink": f"{self.uri}{query}",
-            "filter": {"tables": [f"{self.id}.*"]},
-        }
-        self.sluice("changefeed", "create", "-", input=yaml.safe_dump(configuration))
-
-    def until_written(self) -> None:
-        """All that the source has now is before the watermark."""
-        now = ClusterTime.from_bson(self.client.admin.command("hello")["lastWrite"]["opTime"]["ts"])
-        until(lambda: self._marked() > now, f"a watermark after {now}")
-
-    def _marked(self) -> ClusterTime:
-        marks = seen(self.broker, f"{self.id}.watermark")
-        return ClusterTime.from_int(max((int(each.json["pos"][:16], 16) for each in marks), default=0))
+        super().__init__(node, id, source, source_uri, target, broker)
+        self.target_uri = target_uri
 
     def killed_after(self, seconds: float) -> None:
         """A consumer that follows gets kill -9."""
-        with subprocess.Popen([str(SLUICE), *self.consume, "--follow"], stderr=subprocess.PIPE, text=True) as consumer:
+        consume = [str(SLUICE), "consume", self.uri, "--to", self.target_uri, "--follow"]
+        with subprocess.Popen(consume, stderr=subprocess.PIPE, text=True) as consumer:
             with suppress(subprocess.TimeoutExpired):
                 _, said = consumer.communicate(timeout=seconds)
                 pytest.fail(f"the consumer ended: {said}")
             consumer.kill()
-
-    def differences(self) -> list[str]:
-        assert "written up to" in self.sluice(*self.consume)
-        return differences(self.client, self.id, self.target, self.id)
 
 
 @pytest.fixture
@@ -94,10 +62,7 @@ def feed(
     target_client: Client,
     own_kafka: Callable[..., KafkaBroker],
 ) -> Iterator[Consumed]:
-    for table in _TABLES:
-        source_client[database][table].insert_many([{"_id": f"row {n}", "n": n, "text": "x" * 50} for n in range(2000)])
-    source_client[database].command("create", "old", viewOn="orders", pipeline=[{"$match": {"n": {"$lt": 9}}}])
-    source_client[database]["orders"].create_index("n", unique=True, partialFilterExpression={"n": {"$gt": 0}})
+    fill(source_client, database)
     yield Consumed(node, database, source_client, source_uri, target_client, target_uri, own_kafka())
     node.sluice("changefeed", "remove", database, "--yes")
     target_client.drop_database(database)
@@ -105,7 +70,7 @@ def feed(
 
 def test_what_is_consumed_equals_the_source_though_the_broker_and_the_consumer_were_killed(feed: Consumed) -> None:
     feed.create()
-    with writing(feed.source, _TABLES):
+    with writing(feed.source, TABLES):
         ddls_of_each_kind(feed.source, 0)
         feed.until_written()
         feed.killed_after(4)
@@ -115,7 +80,7 @@ def test_what_is_consumed_equals_the_source_though_the_broker_and_the_consumer_w
         feed.killed_after(5)
         ddls_of_each_kind(feed.source, 2)
     feed.until_written()
-    found = feed.differences()
+    found = feed.differences(feed.target_uri)
     assert not found, "\n".join(found)
 
 
@@ -124,7 +89,7 @@ def test_what_is_consumed_equals_the_source_though_the_broker_and_the_consumer_w
 def test_a_consumer_that_is_killed_again_and_again_goes_on(feed: Consumed, query: str) -> None:
     """After ever longer lives, while rows and DDL go on, and the node and the broker are killed, too."""
     feed.create(query)
-    with writing(feed.source, _TABLES):
+    with writing(feed.source, TABLES):
         for number in range(8):
             ddls_of_each_kind(feed.source, number)
             if number in (2, 5):
@@ -136,5 +101,5 @@ def test_a_consumer_that_is_killed_again_and_again_goes_on(feed: Consumed, query
             feed.killed_after(2.5 + number / 2)
     feed.node.until_ready()
     feed.until_written()
-    found = feed.differences()
+    found = feed.differences(feed.target_uri)
     assert not found, "\n".join(found)

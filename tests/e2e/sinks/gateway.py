@@ -35,10 +35,6 @@ class Gateway(ServerProcess):
         keys = ["--access", KEY, "--secret", SECRET, "--region", "us-east-1", "--port", f"127.0.0.1:{self.port}"]
         return [str(self._binary), *keys, "posix", "--sidecar", str(attributes), str(objects)]
 
-    def kill_and_start(self) -> None:
-        self.kill()
-        self.start()
-
     def ready(self) -> bool:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=1)
         try:

@@ -1,4 +1,4 @@
-"""Task, driver, owner or store gets kill -9 between two steps; what is read back from the files equals the source, and keeps W1 to W4.
+"""Task, driver, owner, store or broker gets kill -9 between two steps; what is read back equals the source, and keeps W1 to W4.
 
 At a held failpoint everything stands still: the victim is killed there, comes back, and the failpoint is released.
 """
@@ -10,29 +10,41 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 
 import psutil
 import pytest
 
 from coordination import failpoint
+from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
+from devstack.process import ServerProcess
 from devstack.s3.server import make_bucket
 from tests.component.node.server_process import Server
-from tests.e2e.node.event_judge import judge
 from tests.e2e.node.filed_changefeed import S3_KEYS, TABLES, Bucketed, Filed, fill
+from tests.e2e.node.topic_changefeed import InTopics
 from tests.e2e.node.workload import ddls_of_each_kind, until, writing
 from tests.e2e.sinks.gateway import KEY, SECRET, Gateway
 
 pytestmark = pytest.mark.sinks
 
 _OF_TASKS = ("window_read", "window_applied")
-_OF_DRIVERS = ("window_committing", "window_committed")
+_OF_DRIVERS = {
+    "directory": ("window_committing", "window_committed"),
+    "bucket": ("window_committing", "window_committed"),
+    "topics": ("window_begins", "window_ended"),
+}
 _OF_OWNERS = ("ddl_due", "ddl_executing", "ddl_applied")
-_OF_COPIES = ("chunks_committing", "chunks_committed")
+_OF_COPIES = {
+    "directory": ("chunks_committing", "chunks_committed"),
+    "bucket": ("chunks_committing", "chunks_committed"),
+    "topics": ("chunk_loaded", "chunks_read"),
+}
 _VICTIMS = ("task", "driver", "owner")
-_POINTS = (*_OF_TASKS, *_OF_DRIVERS, *_OF_OWNERS, *_OF_COPIES)
+_SERVERS = {"bucket": "store", "topics": "broker"}
+_POINTS = {*_OF_TASKS, *chain(*_OF_DRIVERS.values()), *_OF_OWNERS, *chain(*_OF_COPIES.values())}
 _KEYS = dict(zip(S3_KEYS, (KEY, SECRET), strict=True))
 _FLAGS = ("--session-ttl", "10", "--grace", "150")  # the nodes share two cores with their Spark
 
@@ -92,6 +104,11 @@ def _restart(server: Server) -> None:
     server.start()
 
 
+def _kill_and_start(server: ServerProcess) -> None:
+    server.kill()
+    server.start()
+
+
 def _command(process: psutil.Process) -> str:
     try:
         return " ".join(process.cmdline())
@@ -109,11 +126,12 @@ def nodes(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @dataclass(frozen=True)
 class Case:
     nodes: Nodes
-    feed: Filed
+    feed: Filed | InTopics
+    sink: str
     victims: Mapping[str, Callable[[], None]]
 
 
-@pytest.fixture(params=["directory", "bucket"])
+@pytest.fixture(params=["directory", "bucket", "topics"])
 def case(
     request: pytest.FixtureRequest,
     nodes: Nodes,
@@ -124,7 +142,8 @@ def case(
     tmp_path: Path,
 ) -> Iterator[Case]:
     fill(source_client, database)
-    filed = Filed(nodes.owner, database, source_client, source_uri, target_client, tmp_path / "files")
+    feed: Filed | InTopics
+    feed = filed = Filed(nodes.owner, database, source_client, source_uri, target_client, tmp_path / "files")
     victims = {"task": nodes.kill_task, "driver": nodes.kill_driver, "owner": nodes.kill_owner}
     with ExitStack() as ending:
         if request.param == "bucket":
@@ -132,9 +151,13 @@ def case(
             bucket = database.replace("_", "-")
             make_bucket(gateway.endpoint, bucket)
             uri = f"s3://{KEY}:{SECRET}@{bucket}/some/prefix?region=us-east-1&endpoint={gateway.endpoint}"
-            victims["store"] = gateway.kill_and_start
-            filed = Bucketed(filed, uri, keys=_KEYS)
-        yield Case(nodes, filed, victims)
+            victims["store"] = partial(_kill_and_start, gateway)
+            feed = Bucketed(filed, uri, keys=_KEYS)
+        if request.param == "topics":
+            broker = ending.enter_context(KafkaBroker(tmp_path / "broker", tmp_path / "broker.log"))
+            victims["broker"] = partial(_kill_and_start, broker)
+            feed = InTopics(nodes.owner, database, source_client, source_uri, target_client, broker)
+        yield Case(nodes, feed, request.param, victims)
         nodes.owner.sluice("changefeed", "remove", database, "--yes")
     target_client.drop_database(database)
     shutil.rmtree(tmp_path, ignore_errors=True)
@@ -145,17 +168,21 @@ def test_killed_in_a_window_or_a_ddl(case: Case, target_uri: str) -> None:
     feed.create()
     feed.until_written()
     with writing(feed.source, TABLES):
-        for point in (*_OF_TASKS, *_OF_DRIVERS, *_OF_OWNERS):
+        for point in (*_OF_TASKS, *_OF_DRIVERS[case.sink], *_OF_OWNERS):
             for kill in case.victims.values():
                 case.nodes.at(point, feed.id, kill, cause=lambda: ddls_of_each_kind(feed.source, next(numbers)))
                 feed.until_written()
     _judged(feed, target_uri)
 
 
-@pytest.mark.parametrize("point", _OF_COPIES)
 @pytest.mark.parametrize(
-    ("case", "victim"),
-    [*(("directory", victim) for victim in _VICTIMS), *(("bucket", victim) for victim in (*_VICTIMS, "store"))],
+    ("case", "point", "victim"),
+    [
+        (sink, point, victim)
+        for sink, points in _OF_COPIES.items()
+        for point in points
+        for victim in (*_VICTIMS, *([_SERVERS[sink]] if sink in _SERVERS else []))
+    ],
     indirect=["case"],
 )
 def test_killed_in_a_copy(case: Case, target_uri: str, point: str, victim: str) -> None:
@@ -169,8 +196,7 @@ def test_killed_in_a_copy(case: Case, target_uri: str, point: str, victim: str) 
     _judged(feed, target_uri)
 
 
-def _judged(feed: Filed, target_uri: str) -> None:
+def _judged(feed: Filed | InTopics, target_uri: str) -> None:
     feed.until_written()
-    found = feed.differences(target_uri)
+    found = feed.wrong(target_uri)
     assert not found, "\n".join(found)
-    assert judge(feed.messages(), feed.marks()) == []
