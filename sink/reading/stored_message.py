@@ -10,6 +10,7 @@ from typing import Any
 import bson
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import PermanentError
@@ -21,6 +22,8 @@ from sink.events.pos import position_of
 
 _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
 _BSON: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+_OF_USERS = frozenset({"key", "before", "after", "update", "spec", "schema"})
 _JSON_BEGINS = b'{"v"'
 """BSON begins with its size: these four bytes would be more than half a gigabyte."""
 
@@ -55,7 +58,18 @@ class StoredMessage:
 
     @property
     def json(self) -> str:
-        return self.raw.decode() if self.raw.startswith(_JSON_BEGINS) else to_json(self.raw)
+        """As it would have been stored as JSON: documents of users are canonical, what is around them is plain."""
+        return self.raw.decode() if self.raw.startswith(_JSON_BEGINS) else _json(RawBSONDocument(self.raw, _RAW))
+
+
+def _json(fields: Mapping[str, Any]) -> str:
+    return f"{{{', '.join(f'{json.dumps(name)}: {_json_of(name, value)}' for name, value in fields.items())}}}"
+
+
+def _json_of(name: str, value: Any) -> str:
+    if isinstance(value, RawBSONDocument):
+        return to_json(bytes(value.raw)) if name in _OF_USERS else _json(value)
+    return json.dumps(value)
 
 
 @dataclass(frozen=True, slots=True)

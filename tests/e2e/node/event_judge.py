@@ -11,13 +11,25 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+from tests.json_schema import violations
+
+_SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "event-message.schema.json").read_text(encoding="utf-8"))
 
 
 def judge(messages: Sequence[dict[str, Any]], marks: Iterable[str]) -> list[str]:
     """The last message is a watermark. `marks`: those that the owner has written."""
     *changes, last = messages
-    return [*_order(changes), *_repeats(changes), *_ddls(changes), *_names(changes), *_marks(changes, last, marks)]
+    found = [*_order(changes), *_repeats(changes), *_ddls(changes), *_names(changes), *_marks(changes, last, marks)]
+    return [*found, *forms(messages)]
+
+
+def forms(messages: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Each message is as its schema says."""
+    for message in messages:
+        yield from (f"schema: {violation}: {message}" for violation in violations(message, _SCHEMA, _SCHEMA))
 
 
 def _order(messages: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from typing import Any
 from bson import json_util
 
 from tests.component.sink.kafka.seen import Seen
+from tests.e2e.node.event_judge import forms
 
 _CHANGES = "iuRd"
 
@@ -31,6 +32,7 @@ def judge_topics(messages: Sequence[Seen], ddls: Sequence[Seen], marks: Sequence
         *_present(messages, ddls),
         *_ddl_order(ddls),
         *_compacted(marks),
+        *forms(each.json for each in [*messages, *ddls, *marks]),
     ]
 
 

@@ -40,6 +40,7 @@ from sink.events.message import (
 )
 from sink.events.pos import pos_after, pos_of
 from sink.events.row_message import BsonRows, JsonRows
+from sink.reading.stored_message import StoredMessage
 from sink.receipt import CopyEnd
 from sink.row import RowChange, RowDetails, TargetTable
 from tests.json_schema import violations
@@ -165,6 +166,11 @@ def test_bson_and_json_say_the_same_in_the_same_order(by_bson: bytes, by_json: b
     assert b"\n" not in by_json
     parsed = json_util.loads(by_json, json_options=json_util.CANONICAL_JSON_OPTIONS)
     assert json_util.dumps(parsed) == json_util.dumps(bson.decode(by_bson))
+
+
+@pytest.mark.parametrize(("by_bson", "by_json"), _all())
+def test_a_reader_shows_bson_as_it_shows_json(by_bson: bytes, by_json: bytes) -> None:
+    assert StoredMessage("", "", by_bson).json == StoredMessage("", "", by_json).json == by_json.decode()
 
 
 def test_a_row_says_its_place_its_table_and_its_content() -> None:
