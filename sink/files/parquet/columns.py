@@ -77,5 +77,5 @@ class ParquetRow(NamedTuple):
 
     @property
     def size(self) -> int:
-        texts = (self.key_bson, self.after_bson, self.update_bson, self.before_bson)
-        return 150 + 3 * sum(len(text) for text in texts if text is not None)
+        changed = len(self.after_bson or b"") + len(self.update_bson or b"")
+        return 150 + 3 * (len(self.key_bson) + changed + len(self.before_bson or b""))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from changefeed.cluster_time import ClusterTime
 from sink.events.extended_json import NoJson, to_json
+from sink.events.key_json import key_json
 from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
-from sink.events.row_message import COPIED, OPS
+from sink.events.row_message import COPIED, OPS, kept
 from sink.events.update_body import update_body
 from sink.files.parquet.columns import ParquetRow
 from sink.row import RowChange, RowDetails, TargetTable
 
 _NO_DETAILS = RowDetails()
+_NO_TRANSACTION = None, None
+_new = tuple.__new__
 
 
 class ParquetRows:
     def __init__(self) -> None:
-        self._versions: dict[TargetTable, str] = {}
+        self._tables: dict[TargetTable, tuple[str, str]] = {}
+        """The names of tables downstream, and where their versions begin."""
 
     def change(self, change: RowChange) -> ParquetRow:
         table, type_, key, document, update, time, token, details = change
@@ -41,34 +45,20 @@ class ParquetRows:
         update: bytes | None,
         details: RowDetails = _NO_DETAILS,
     ) -> ParquetRow:
-        session, number = details.transaction or (None, None)
-        return ParquetRow(
-            pos=pos,
-            op=op,
-            ns=str(table.name),
-            id=table.id,
-            schema=self._version(table),
-            ts=(time >> 32) * 1000,
-            increment=time & 0xFFFFFFFF,
-            wall=details.wall_ms,
-            txn_session=session,
-            txn_number=number,
-            key=_json(key),
-            key_bson=key,
-            after=_json(after),
-            after_bson=after,
-            update=_json(update),
-            update_bson=update,
-            before=_json(details.before),
-            before_bson=details.before,
-            images=details.images,
-        )
+        """In the order of `ParquetRow`."""
+        wall, transaction, before, _, images = details
+        session, number = transaction or _NO_TRANSACTION
+        ns, version = self._tables.get(table) or kept(self._tables, table, (str(table.name), pos_of(table.version)))
+        times = (time >> 32) * 1000, time & 0xFFFFFFFF, wall
+        documents = _key_json(key), key, _json(after), after, _json(update), update, _json(before), before
+        return _new(ParquetRow, (pos, op, ns, table.id, version, *times, session, number, *documents, images))
 
-    def _version(self, table: TargetTable) -> str:
-        version = self._versions.get(table)
-        if version is None:
-            version = self._versions[table] = pos_of(table.version)
-        return version
+
+def _key_json(key: bytes) -> str | None:
+    try:
+        return key_json(key)
+    except NoJson:
+        return None
 
 
 def _json(document: bytes | None) -> str | None:
