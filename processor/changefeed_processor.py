@@ -304,7 +304,7 @@ class ChangefeedProcessor:
         for job in jobs:
             self._following = decision.begun(self._following, job, now=now)
             named = {table for table in job.own_windows if job.of(table)}
-            copied = self._copies.ranges(named) if self._commits is None else {}
+            copied = {} if self._configuration.sink_can.keeps_messages else self._copies.ranges(named)
             attempt = self._lane_attempt if job.tables else self._session.attempts.new()
             density = decision.pace_of(self._following, job).density
             alone = limited or self._following.lanes.lane_of(job) is not None

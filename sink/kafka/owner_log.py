@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
@@ -32,6 +33,9 @@ _MOST_BEHIND = 1000
 _ALL_SECONDS = 60.0
 _PARTITIONS_A_SECOND = 1000
 
+Made: TypeAlias = Mapping[str, int]
+_NOTHING: Made = {}
+
 
 class OwnerSender:
     """Sends what is no row. Each call waits until it is acknowledged."""
@@ -46,23 +50,24 @@ class OwnerSender:
         self._permit = permit
         self._in_band = in_band
 
-    def make(self, names: Iterable[TableName]) -> None:
-        """The topics of their rows."""
-        wanted = dict.fromkeys(map(self.topics.of, names))
-        self.admin.create([AskedTopic.of_rows(topic, self._options) for topic in wanted])
+    def make(self, names: Iterable[TableName]) -> Made:
+        """The topics of their rows, with their partitions. Other brokers, or the same one, may not show a new topic yet."""
+        made = dict.fromkeys(map(self.topics.of, names), self._options.partitions)
+        self.admin.create([AskedTopic.of_rows(topic, self._options) for topic in made])
+        return made
 
-    def say(self, message: KeyedMessage, names: Iterable[TableName]) -> None:
-        """In the topic of all DDL, and in-band in those of these tables, as far as they exist."""
-        self.say_all([(message, tuple(names))])
+    def say(self, message: KeyedMessage, names: Iterable[TableName], made: Made = _NOTHING) -> None:
+        """In the topic of all DDL, and in-band in those of these tables, as far as they were just `made`, or exist."""
+        self.say_all([(message, tuple(names))], made)
 
-    def say_all(self, said: Sequence[tuple[KeyedMessage, Sequence[TableName]]]) -> None:
-        wanted = {self.topics.of(name) for _, names in said for name in names} if self._in_band else set()
-        there = self.admin.existing(sorted(wanted)) if wanted else {}
+    def say_all(self, said: Sequence[tuple[KeyedMessage, Sequence[TableName]]], made: Made = _NOTHING) -> None:
+        wanted = {self.topics.of(name) for _, names in said for name in names} - made.keys() if self._in_band else set()
+        asked = self.admin.existing(sorted(wanted)) if wanted else {}
+        there = {topic: found.partitions for topic, found in asked.items()} | (dict(made) if self._in_band else {})
         addressed: list[Addressed] = []
         for message, names in said:
             for topic in dict.fromkeys(map(self.topics.of, names)):
-                if topic in there:
-                    addressed += (Addressed(topic, number, message) for number in range(there[topic].partitions))
+                addressed += (Addressed(topic, number, message) for number in range(there.get(topic, 0)))
             addressed.append(Addressed(self.topics.ddl, 0, message))
         self.send(addressed)
 
@@ -96,12 +101,12 @@ class KafkaDdlApplier:
         message = self._format.ddl(record, ddl)
         if message is None:
             return ""
-        sender = self._sender
+        sender, made = self._sender, _NOTHING
         if isinstance(ddl, BeginAgain) or (isinstance(ddl, CreateTable) and not _is_view(ddl)):
-            sender.make([ddl.name])
+            made = sender.make([ddl.name])
         elif isinstance(ddl, RenameTable):
-            sender.make([ddl.to])
-        sender.say(message, names_of(ddl))
+            made = sender.make([ddl.to])
+        sender.say(message, names_of(ddl), made)
         if isinstance(ddl, BeginAgain):
             self.begin([(ddl.schema, ddl.name)])
         return ""
@@ -109,12 +114,12 @@ class KafkaDdlApplier:
     def begin(self, tables: Sequence[tuple[TableSchema, TableName]]) -> None:
         """They exist from here on, and their rows follow. `tables`: with their names downstream. May be repeated."""
         sender = self._sender
-        sender.make(name for schema, name in tables if schema.kind is not TableKind.VIEW)
+        made = sender.make(name for schema, name in tables if schema.kind is not TableKind.VIEW)
         said = [
             (message, (name,)) for schema, name in tables if (message := self._format.schema(schema, name)) is not None
         ]
         if said:
-            sender.say_all(said)
+            sender.say_all(said, made)
 
     def recopy(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""

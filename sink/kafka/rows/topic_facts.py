@@ -9,17 +9,26 @@ from changefeed.errors import SinkRefused
 from sink.kafka.brokers.topic_admin import TopicAdmin
 
 _GOOD_FOR_SECONDS = 30.0
+_SHOWN_WITHIN_SECONDS, _LOOK_AGAIN_SECONDS = 5.0, 0.2
+"""A broker may show a new topic some time after another one has made it."""
 
 
 class TopicFacts:
     def __init__(
-        self, admin: TopicAdmin, place: str, partitions: int, *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        admin: TopicAdmin,
+        place: str,
+        partitions: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         """`partitions`: those that each topic of rows has for life."""
         self._admin = admin
         self._place = place
         self._partitions = partitions
         self._monotonic = monotonic
+        self._pause = pause
         self._checked_at: dict[str, float] = {}
         self._limits: dict[str, tuple[int, float]] = {}
 
@@ -30,6 +39,10 @@ class TopicFacts:
         if not due:
             return
         found = self._admin.existing(due)
+        until = self._monotonic() + _SHOWN_WITHIN_SECONDS
+        while len(found) < len(due) and self._monotonic() < until:
+            self._pause(_LOOK_AGAIN_SECONDS)
+            found = self._admin.existing(due)
         for topic in due:
             if topic not in found:
                 raise SinkRefused(

@@ -111,7 +111,7 @@ class HeldJobs(Executor):
 
 
 class Cluster:
-    def __init__(self, *, copy: bool = False) -> None:
+    def __init__(self, *, copy: bool = False, sink: str = "mongodb://b") -> None:
         self.server = MemoryEtcd()
         self.lease = lease = self.server.grant(timedelta(seconds=10)).id
         self.over = threading.Event()
@@ -120,7 +120,7 @@ class Cluster:
         self.jobs = HeldJobs()
         self._mirror = Mirror(self.server.connect(), LAYOUT.root)
         self._reader = Decoded(LAYOUT)
-        fields = {"id": "f", "source": "mongodb://a", "sink": "mongodb://b"}
+        fields = {"id": "f", "source": "mongodb://a", "sink": sink}
         info = ChangefeedInfo(configuration=Configuration.parse(fields), created_at=datetime.now(UTC))
         status = ChangefeedStatus(checkpoint=at(100), resolved=at(100), run=1, info_version=1, epoch=1)
         schema = TableSchema(id=A, name=TableName("s", "a"), valid_from=at(100))
@@ -427,6 +427,23 @@ def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
     cluster.tick()
     assert cluster.checkpoint == 130
     assert cluster.report.copies == {}
+
+
+@pytest.mark.parametrize(("sink", "held_back"), [("mongodb://b", {A}), ("kafka://b:9092/p", set())])
+def test_a_sink_of_messages_gets_every_change_of_a_table_in_copy(sink: str, held_back: set[TableId]) -> None:
+    """What an attempt of a chunk has sent that was never recorded cannot be cleared: it takes the deletes to be right in the end."""
+    cluster = Cluster(copy=True, sink=sink)
+    cluster.barrier(130)
+    copied = CopiedChunk(after=ClusterTime(110, 0), until=ClusterTime(110, 0), documents=5, bytes=50)
+    for answer in (Division(), ReadChunk(range=KeyRange(), copied=copied)):
+        cluster.jobs.copy_answer = answer
+        cluster.tick()
+        cluster.jobs.let_run()
+        cluster.tick()
+    cluster.tick()
+    cluster.jobs.let_run()
+    assert {table for spec in cluster.jobs.specs for table in spec.copied} == held_back
+    assert cluster.jobs.specs
 
 
 def test_small_tables_share_a_task_and_what_it_leaves_is_begun_again() -> None:

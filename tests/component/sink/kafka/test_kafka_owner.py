@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
+
+import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
@@ -14,12 +17,14 @@ from changefeed.records import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, DropTables, RenameTable, Skip
+from sink.kafka.brokers.topic_admin import Topic, TopicAdmin
 from sink.kafka.owner_log import KafkaMarks
 from tests.component.sink.kafka.feed import A, B, KafkaFeed, insert, moment, schema
 from tests.component.sink.kafka.seen import Seen, seen
 
 _NOTHING = Observation(tables={})
 _ONE, _OTHER, _VIEW = TableName("shop", "a"), TableName("shop", "z"), TableName("shop", "v")
+_THIRD = TableName("shop", "third")
 
 
 def _record(type: DdlType, at: int, table: TableId = A, **more: Any) -> DdlRecord:
@@ -61,6 +66,34 @@ def test_a_created_table_has_its_topic_before_its_first_row(kafka: KafkaBroker) 
     assert kafka.settings(feed.topics.of(_OTHER))["retention.ms"] == "3600000"
     own = kafka.settings(feed.topics.ddl)
     assert (own["retention.ms"], kafka.settings(feed.topics.watermark)["cleanup.policy"]) == ("-1", "compact")
+
+
+def test_a_new_topic_that_no_broker_shows_yet_gets_its_ddl(kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = KafkaFeed(kafka, "partitions=2")
+    feed.claim()
+    with monkeypatch.context() as lagging:
+        lagging.setattr(TopicAdmin, "existing", lambda *_, **__: {})
+        _apply(feed, CreateTable(name=_OTHER, options=Document.of({})), _record(DdlType.CREATE, 200, B))
+        _apply(feed, RenameTable(name=_OTHER, to=_THIRD, replaces=False), _record(DdlType.RENAME, 201, B))
+    for name in (_OTHER, _THIRD):
+        assert {each.partition for each in _said(feed, name)} == {0, 1}
+
+
+def test_a_topic_is_called_deleted_only_if_no_broker_shows_it_for_a_while(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = KafkaFeed(kafka)
+    feed.claim()
+    answers: Iterator[dict[str, Topic]] = iter([{}, {}])
+    shown = TopicAdmin.existing
+
+    def lagging(admin: TopicAdmin, names: Iterable[str], *, rights: bool = False) -> dict[str, Topic]:
+        found = next(answers, None)
+        return shown(admin, names, rights=rights) if found is None else found
+
+    monkeypatch.setattr(TopicAdmin, "existing", lagging)
+    feed.window([insert(200, 1)])
+    assert len(feed.rows()) == 1
 
 
 def test_a_table_that_begins_again_is_said_with_its_schema(kafka: KafkaBroker) -> None:
