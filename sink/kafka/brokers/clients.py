@@ -82,6 +82,11 @@ class KafkaClients:
                     self._admin = AdminClient(self._settings, error_cb=self._troubled, logger=_ClientLog())
             return self._admin
 
+    def forget_admin(self) -> None:
+        """What it knows of the brokers is out of date: the next request gets a new one."""
+        with self._lock:
+            self._admin = None
+
     def _troubled(self, error: KafkaError) -> None:
         self._trouble = error
 

@@ -24,6 +24,12 @@ _BROKER_DEFAULT = -1
 _LIMIT = "max.message.bytes"
 DEFAULT_LIMIT = 1_048_588
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001 - named so by the client
+_OUT_OF_DATE = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
+"""What the client knows of leaders. It asks again after five minutes only."""
 _NOT_SHOWN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACTED = {"cleanup.policy": "compact"}
@@ -184,8 +190,11 @@ class TopicAdmin:
             try:
                 return future.result()
             except KafkaException as error:
-                if error.args[0].code() in none:
+                code = error.args[0].code()
+                if code in none:
                     return None
+                if code in _OUT_OF_DATE:
+                    self._clients().forget_admin()
                 raise
 
     @contextmanager

@@ -31,8 +31,8 @@ def judge_topics(messages: Sequence[Seen], ddls: Sequence[Seen], marks: Sequence
         *_ddls(messages),
         *_present(messages, ddls),
         *_ddl_order(ddls),
-        *_compacted(marks),
         *forms(each.json for each in [*messages, *ddls, *marks]),
+        *_compacted(marks),
     ]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,6 +18,8 @@ from changefeed.errors import FencedError, RowRejected, SinkRefused, SinkUnavail
 from changefeed.table import TableName
 from devstack.kafka.broker import KafkaBroker
 from devstack.kafka.security import KafkaSecurity
+from sink.kafka.brokers.clients import kafka_clients
+from sink.kafka.brokers.topic_admin import TopicAdmin
 from sink.row import RowChange
 from tests.certificates import Certificates
 from tests.component.sink.kafka.feed import A, KafkaFeed, insert, schema
@@ -84,6 +88,26 @@ def test_a_window_that_is_given_up_and_repeated_keeps_the_order(own_kafka: Broke
         f"{change.time:016X}.40000000000000" for change in changes
     }
     assert _judged(feed) == []
+
+
+def test_what_is_known_of_the_leaders_is_forgotten_when_it_is_out_of_date(own_kafka: Brokers) -> None:
+    """A broker that died leads in a new epoch. The client itself would ask for that after five minutes."""
+    broker = own_kafka()
+    feed = KafkaFeed(broker)
+    feed.claim()
+    feed.window(_window()[:50])
+    admin = TopicAdmin(lambda: kafka_clients(feed.options), feed.options)
+    topic = feed.topics.of(TableName("shop", "a"))
+    before = admin.ends({topic: 6})
+    for _ in range(2):
+        broker.kill()
+        broker.start()
+        found: list[dict[tuple[str, int], int]] = []
+        deadline = time.monotonic() + 30
+        while not found and time.monotonic() < deadline:
+            with suppress(SinkUnavailable):
+                found.append(admin.ends({topic: 6}))
+        assert found == [before]
 
 
 @pytest.mark.soak
