@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from bson.binary import Binary
@@ -306,6 +307,7 @@ class ClusterSource(Tables):
         assert isinstance(table, PlacedTable)
         if self._transaction is None:
             super()._keep(table, key, row, at)
+            table.history.sort(key=_when)  # a shard's clock may be behind another's
             return
         self._transaction.kept.append(_Kept(table, key, table.rows.get(key), row))
         self._set(table, key, row)
@@ -394,7 +396,7 @@ class ClusterSource(Tables):
         self._heard = max(self._heard, ts)
         for number, kept in enumerate(transaction.kept):
             at = place(ts, number)
-            insort(kept.table.history, (at, kept.key, kept.row), key=lambda each: each[0])
+            insort(kept.table.history, (at, kept.key, kept.row), key=_when)
             if kept.row is not None:
                 self.version_at[kept.table.id, kept.row["v"]] = at
             self.happened(at)
@@ -615,6 +617,9 @@ class ClusterSource(Tables):
     def asks_nobody(self) -> None:
         for shard in self.streams.values():
             shard.asks_nobody()
+
+
+_when: Callable[[tuple[Position, Any, Row | None]], Position] = itemgetter(0)
 
 
 def _row_place(ts: ClusterTime) -> Position:
