@@ -11,6 +11,7 @@ from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
 
+pytestmark = pytest.mark.since("5.0")  # older servers do not reshard
 ITEMS, PLAIN = "shop.items", "shop.plain"
 
 

@@ -19,6 +19,8 @@ from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 
+pytestmark = pytest.mark.since("5.0")  # the development stack's clusters reshard
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
