@@ -141,10 +141,14 @@ def test_the_history_of_one_member_is_not_vouched_for_by_another(own_replica_set
     members = own_replica_set("rs", parameters=TESTING)
     with connect(members.uri) as client, pytest.MonkeyPatch.context() as patched:
         members.wait_until_whole()
-        client["shop"].get_collection("a", write_concern=WriteConcern("majority")).insert_one({"_id": 1})
-        end_ts = majority_time(client).next()
+        rows, whole_ts = (
+            client["shop"].get_collection("a", write_concern=WriteConcern("majority")),
+            majority_time(client),
+        )
+        while (end_ts := majority_time(client).next()).seconds == whole_ts.seconds:
+            rows.insert_one({})
         start_ts = ClusterTime(end_ts.seconds, 0)
-        """No entry directly precedes it, so the reader asks for the oldest entry."""
+        """Each member's oplog begins before it. No entry directly precedes it, so the reader asks for the oldest entry."""
         look, elections = find.refuse_a_gap, [members.step_down]
 
         def look_after_an_election(*arguments: Any) -> None:
