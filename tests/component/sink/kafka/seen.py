@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any, NamedTuple
 
+import bson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from devstack.kafka.broker import KafkaBroker
@@ -23,7 +24,9 @@ class Seen(NamedTuple):
 
     @property
     def json(self) -> dict[str, Any]:
-        return dict(json.loads(self.value or b"{}"))
+        """Of JSON, or of BSON, which begins with its size."""
+        value = self.value or b"{}"
+        return bson.decode(value) if value[:4] == len(value).to_bytes(4, "little") else dict(json.loads(value))
 
 
 def seen(broker: KafkaBroker, *topics: str) -> list[Seen]:
