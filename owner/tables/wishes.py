@@ -116,7 +116,8 @@ def wished(
         if table in marked or table in but or verb is TableVerb.RECOPY:
             continue
         if verb is TableVerb.RESUME:
-            answer = _resumed(table, stored, records.values(), without_name, waiting, places)
+            there = stored if table in wishes.replicated else None
+            answer = _resumed(table, there, records.values(), without_name, waiting, places)
             if answer is None:
                 idle.add(table)
             else:

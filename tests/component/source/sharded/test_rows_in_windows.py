@@ -12,16 +12,20 @@ from pathlib import Path
 import pytest
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.event import RowType
 from changefeed.position import Position, Window
 from changefeed.sharded.history import ShardedHistory
 from devstack.sharded.cluster import ShardedCluster
+from source.oplog.row_entry import scan
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.ddl_watch import ShardedDdlWatch
 from source.sharded.rows import ShardedRows
+from source.stream.events.raw_event import table_name
 from tests.component.source.sharded.history import History, end_of
 
 pytestmark = pytest.mark.since("6.0")
+_ROWS = {type_.value.encode() for type_ in RowType}
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +39,13 @@ def rows(clients: ClusterClients, history: ShardedHistory, window: Window) -> li
     capture = ShardedRows(clients, {}, patience=timedelta(seconds=5))
     found = [event for batch in capture.reader(history).read(window) for event in batch.events]
     return [(capture.scan(event).time, event) for event in found]
+
+
+def _is_users_row(event: bytes) -> bool:
+    """No-ops and entries of the cluster's own collections may be the same on two shards, byte for byte, and nobody wants them."""
+    header = scan(event)
+    name = table_name(header.ns)
+    return header.type in _ROWS and name is not None and name.db not in {"config", "admin", "local"}
 
 
 def test_windows_together_have_each_row_once_and_in_order(cluster: ShardedCluster) -> None:
@@ -58,7 +69,8 @@ def test_windows_together_have_each_row_once_and_in_order(cluster: ShardedCluste
         whole = rows(clients, known, Window(start, end))
         times = [ts for ts, _ in whole]
         assert times == sorted(times)
-        assert len({event for _, event in whole}) == len(whole) > 100
+        of_users = [event for _, event in whole if _is_users_row(event)]
+        assert len(set(of_users)) == len(of_users) > 100
         commits = sorted(set(times))
         for _ in range(8):
             cuts = sorted({Position(ClusterTime.from_int(ts)) for ts in chance.sample(commits, 40)})

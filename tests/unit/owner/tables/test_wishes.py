@@ -157,6 +157,15 @@ def test_a_table_that_is_about_to_end_is_not_resumed_but_its_refused_ddl_is_trie
     ]
 
 
+def test_a_stopped_table_that_has_ended_is_not_resumed() -> None:
+    """Its drop is done, and its record not removed yet. Its copy would begin, with what has its name at the source by now."""
+    wishes = TableWishes(
+        stragglers={A: stored(5, stopped=True)}, requests={A: TableVerb.RESUME}, replicated=frozenset({B})
+    )
+    assert answers(wishes, Places({A: at(5)})) == [Forget(requests=frozenset({A}))]
+    assert answers(wishes, Places({})) == [Forget(requests=frozenset({A}), stragglers=frozenset({A}))]
+
+
 def test_a_user_stops_a_table_once() -> None:
     wishes = TableWishes(requests={A: TableVerb.STOP})
     [mark] = answers(wishes, Places({A: at(5)}))
