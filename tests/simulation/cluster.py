@@ -168,6 +168,15 @@ class Cluster:
         except CoordinationFull:
             self.machine.after(1.0, partial(self.put, key, value))
 
+    def create(self, key: str, value: bytes) -> None:
+        """As `put`, but never over what is there: an attempt that was refused may have been carried out, and the user may have gone on."""
+        if self.etcd.get(key) is not None:
+            return
+        try:
+            self.etcd.txn((), (Put(key, value),))
+        except CoordinationFull:
+            self.machine.after(1.0, partial(self.create, key, value))
+
     def ask_for(self, desired: DesiredState) -> None:
         """Pauses or resumes as a user would. While etcd is full, it tries again with the state that is desired by then."""
         self._desired = desired

@@ -122,7 +122,7 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     for number in range(random.choice((1, 2, 3))):
         cluster.start(f"n{number + 1}", roles)
     info = ChangefeedInfo(configuration=configuration, created_at=datetime(2026, 11, 21, tzinfo=UTC), capture=capture)
-    machine.after(random.random() * 3, partial(cluster.put, LAYOUT.info(ChangefeedId("feed")), encode(info)))
+    machine.after(random.random() * 3, partial(cluster.create, LAYOUT.info(ChangefeedId("feed")), encode(info)))
     if configuration.start == "now":
         machine.run(_SETTLING, lambda: judge.begun)
     length = random.choice((8.0, 15.0, 25.0))
