@@ -24,6 +24,7 @@ from changefeed.documents.row_key import row_key
 from changefeed.errors import DuplicateId, InvariantError, SourceUnavailable
 from source.errors import translate
 from source.raw.raw_find import Found, key_of
+from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.owned.owned_find import OwnedReplies, owned_find
 from source.tables.chunk_reader import Chunk
@@ -40,6 +41,7 @@ class OwnedChunk:
         self._clients = clients
         self._chunk = chunk
         self._at_ts: ClusterTime | None = None
+        self._found_nothing_ts: ClusterTime | None = None
         self.ended = False
 
     def end(self) -> None:
@@ -54,7 +56,10 @@ class OwnedChunk:
 
     @property
     def until(self) -> ClusterTime:
-        return self.after
+        """The same time, unless nothing was found: a shard finds nothing, too, under a name that the table lost after that time. A time after
+        the reading makes its copy meet the rename.
+        """
+        return self._found_nothing_ts or self.after
 
     def batches(self) -> Iterator[list[bytes]]:
         """Up to 16 MB and 5,000 documents of each shard."""
@@ -72,9 +77,15 @@ class OwnedChunk:
             self._clients, chunk.table, self._arguments(), not_before=not_before, most=_MOST_DOCUMENTS
         ) as replies:
             self._at_ts = replies.at_ts
-            yield from self._in_turn(replies) if chunk.whole else self._merged(replies)
+            found = False
+            for documents in self._in_turn(replies) if chunk.whole else self._merged(replies):
+                found = found or bool(documents)
+                yield documents
             if apart and not self.ended:
-                yield from self._last(replies)
+                for documents in self._last(replies):
+                    found = found or bool(documents)
+                    yield documents
+            self._found_nothing_ts = None if found else reach_newest(self._clients)
 
     def _last(self, beside: OwnedReplies) -> Iterator[list[bytes]]:
         """MaxKey is no end of a range."""

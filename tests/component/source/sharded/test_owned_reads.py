@@ -10,6 +10,7 @@ from pathlib import Path
 import bson
 import pytest
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.documents.key_range import KeyRange
 from changefeed.errors import DuplicateId
@@ -19,8 +20,9 @@ from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY
-from source.sharded.clock import reach_newest
+from source.sharded.clock import reach, reach_newest
 from source.sharded.cluster_clients import ClusterClients
+from source.sharded.owned import owned_find
 from source.sharded.owned.chunk_rows import OwnedChunk
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.source import ShardedSource
@@ -164,3 +166,26 @@ def test_the_catalog_has_each_table_once_with_the_indexes_of_all_owners(
         router.wire("sb").command(ORDERS.db, {**command, **router.versions(str(ORDERS), "sb")})
         assert [index.decode()["name"] for index in table().indexes] == ["_id_", "k_1", "x_1"]
         assert table().name == ORDERS
+
+
+def test_a_table_that_is_renamed_between_its_time_and_its_read_is_not_taken_for_an_empty_one(
+    cluster: ShardedCluster, clients: ClusterClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not sharded: its shard finds nothing under the old name, also at a time at which the table had it."""
+    old, new = TableName("shop", "plain"), TableName("shop", "named anew")
+    with cluster.router() as router:
+        router.insert(str(old), {"_id": 1})
+        chunk = Chunk(table=old, range=KeyRange(), not_before=Position(reach_newest(clients)))
+
+        def reach_and_rename(clients: ClusterClients, at_least_ts: ClusterTime) -> ClusterTime:
+            at_ts = reach(clients, at_least_ts)
+            monkeypatch.undo()
+            ClusterDdl(router).rename(str(old), str(new))
+            return at_ts
+
+        monkeypatch.setattr(owned_find, "reach", reach_and_rename)
+        read = OwnedChunk(clients, chunk)
+        assert ids(read) == []
+        renamed = {"find": "oplog.rs", "filter": {"o.renameCollection": str(old)}}
+        [entry] = cluster.shards["sa"].client().local.command(renamed)["cursor"]["firstBatch"]
+        assert read.after < ClusterTime.from_bson(entry["ts"]) <= read.until
