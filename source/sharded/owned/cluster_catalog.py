@@ -10,7 +10,7 @@ Shard keys are left out: a changefeed does not follow them, and rows are known b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +51,7 @@ def read_cluster_catalog(clients: ClusterClients, wanted: Callable[[TableName], 
     position = Position(reached_ts.next())
     with translated("reading the catalog of the source's shards"), ThreadPoolExecutor(_THREADS, "catalog") as threads:
         hosts = clients.read_shards()
-        listed = [table for table in _listed(clients, hosts, reached_ts) if wanted(table.name)]
+        listed = [table for table in _each_once(_listed(clients, hosts, reached_ts)) if wanted(table.name)]
         indexes = threads.map(lambda table: _indexes(clients, table), listed)
         tables = tuple(_schema(table, found, position) for table, found in zip(listed, indexes, strict=True))
     return CatalogReading(tables=tables, position=position, after_ts=reach_newest(clients))
@@ -73,6 +73,18 @@ def _listed(clients: ClusterClients, hosts: Mapping[str, str], after_ts: Cluster
         if name.coll.startswith("system.") or name.db in SYSTEM_DATABASES or uuid is None:
             continue
         yield shards.sharded(name, uuid, after_ts)
+
+
+def _each_once(listed: Iterable[_ClusterTable]) -> Iterator[_ClusterTable]:
+    """Config servers and shards rename a table one after another, so one that is being renamed may be listed under both names."""
+    names: dict[TableId, TableName] = {}
+    for table in listed:
+        other = names.setdefault(table.uuid, table.name) if table.uuid is not None else table.name
+        if other != table.name:
+            raise SourceUnavailable(
+                f"{other} was renamed to {table.name}, or back, while the catalog was read; it is read again"
+            )
+        yield table
 
 
 class _Listings:
