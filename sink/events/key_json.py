@@ -34,8 +34,5 @@ def key_json(key: bytes) -> str:
 
 def message_key_json(key: bytes) -> str:
     if key[5:_AT] == _ID and _SIZES.get(kind := key[4]) == len(key):
-        if kind == _OBJECT_ID:
-            return f'{{"_id": {{"$oid": "{key[_AT:21].hex()}"}}}}'
-        number = _int32(key, _AT)[0] if kind == _INT32 else _int64(key, _AT)[0]
-        return f'{{"_id": {{"$numberLong": "{number}"}}}}'
+        return f'{{"_id": {{"$numberLong": "{_int32(key, _AT)[0]}"}}}}' if kind == _INT32 else key_json(key)
     return to_json(message_key(key))

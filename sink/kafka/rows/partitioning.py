@@ -6,6 +6,7 @@ a key would go on elsewhere, and its earlier and later changes would be read in 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct, unpack_from
 
 _M = 0x5BD1E995
@@ -27,24 +28,27 @@ def murmur2(key: bytes) -> int:
     count = length >> 2
     head = 24 if length > 24 else 8 if length > 8 else 0
     known = length, key[:head]
-    h = _begun.get(known) or _begin(known)
+    begun = _begun.get(known)
+    h = _begin(known) if begun is None else begun
     rest = count - (head >> 2)
     words = _WORDS[rest].unpack_from(key, head) if rest < len(_WORDS) else unpack_from(f"<{rest}I", key, head)
-    for word in words:
-        k = word * _M & _MASK
-        h = h * _M & _MASK ^ (k ^ k >> 24) * _M & _MASK
+    h = _mixed(h, words)
     if length & 3:
         h = (h ^ int.from_bytes(key[count << 2 :], "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK
     return h ^ h >> 15
 
 
-def _begin(known: tuple[int, bytes]) -> int:
-    length, head = known
-    h = _SEED ^ length
-    for word in _WORDS[len(head) >> 2].unpack(head):
+def _mixed(h: int, words: Iterable[int]) -> int:
+    for word in words:
         k = word * _M & _MASK
         h = h * _M & _MASK ^ (k ^ k >> 24) * _M & _MASK
+    return h
+
+
+def _begin(known: tuple[int, bytes]) -> int:
+    length, head = known
+    h = _mixed(_SEED ^ length, _WORDS[len(head) >> 2].unpack(head))
     if len(_begun) >= _MOST_BEGUN:
         _begun.clear()
     _begun[known] = h
