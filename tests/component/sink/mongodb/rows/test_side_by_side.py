@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from dataclasses import replace
 from typing import Any
 
 import bson
@@ -146,3 +147,20 @@ def test_a_permit_that_ends_ends_both(target_uri: str, target_client: Client, da
         writer.write(History(3, database).changes, replay=False)
     written = _found(target_client, database)
     assert sum(map(len, written.values())) < sum(map(len, History(3, database).documents.values()))
+
+
+def test_answers_of_two_primaries_make_the_batch_be_written_again(
+    monkeypatch: pytest.MonkeyPatch, writer: MongoRowWriter, database: str
+) -> None:
+    """The target elects another primary between the commands of two tables: what the first one answered may be lost."""
+    real = Commander.attempt
+
+    def attempt(commander: Commander, database: str, command: dict[str, Any], doing: str) -> TargetReply:
+        reply = real(commander, database, command, doing)
+        written = dict(reply.document["opTime"])
+        later = {**reply.document, "opTime": {**written, "t": written["t"] + 1}}
+        return replace(reply, document=later) if "b" in command.values() else reply
+
+    monkeypatch.setattr(Commander, "attempt", attempt)
+    with pytest.raises(SinkUnavailable, match="elected another primary before its majority had the write"):
+        writer.write(History(4, database).changes, replay=False)
