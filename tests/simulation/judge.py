@@ -87,8 +87,9 @@ class Judge:
         self._assignments: dict[NodeId, dict[str, KeyValue]] = {}
         self._homes: dict[TableId, set[NodeId]] | None = None
         self._unready_since: dict[NodeId, float] = {}
-        self._copied: set[TableId] = set()
-        """The tables to be copied, among those that a node has."""
+        self._copied: dict[TableId, set[TableId]] = {}
+        """The ids under which a table begins with a copy: it may leave the filter, get a new UUID, and come in again as another one.
+        Of tables that a node has."""
         self._last_home: dict[TableId, NodeId] = {}
         self._decode = cluster.decoder
         self._known_as: dict[TableId, TableId] = {}
@@ -219,7 +220,7 @@ class Judge:
 
     def _home(self, table: TableId) -> set[NodeId]:
         if self._homes is None:
-            self._homes, self._copied = {}, set()
+            self._homes, self._copied = {}, {}
             for node, parts in self._assignments.items():
                 for kv in parts.values():
                     for known_as, how in self._decode(AssignmentPart, kv).tables():
@@ -227,7 +228,7 @@ class Judge:
                         self._known_as[assigned] = known_as
                         self._homes.setdefault(assigned, set()).add(node)
                         if how.copy:
-                            self._copied.add(assigned)
+                            self._copied.setdefault(assigned, set()).add(known_as)
         return self._homes.get(table, set())
 
     def _check_order(self, record: DdlRecord) -> None:
@@ -498,11 +499,8 @@ class Judge:
     def _in_copy(self, table: TableId) -> bool:
         if not self._home(table):
             return True
-        if table not in self._copied:
-            return False
-        records = [self._cluster.etcd.get(LAYOUT.copy(self._id, id)) for id in self._source.ids_of(table)]
-        found = [self._decode(CopyRecord, record) for record in records if record is not None]
-        return not any(record.stage is CopyStage.DONE for record in found)
+        records = [self._cluster.etcd.get(LAYOUT.copy(self._id, id)) for id in self._copied.get(table, ())]
+        return not all(record and self._decode(CopyRecord, record).stage is CopyStage.DONE for record in records)
 
     # the end
 

@@ -29,6 +29,8 @@ _ONCE_RED = (
     945658552,
     60914,
     107844390,
+    600132,
+    700474,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 

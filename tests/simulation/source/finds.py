@@ -36,8 +36,11 @@ class EntryCursor:
     start: ClusterTime = _BEGINNING_OF_TIME
     end: ClusterTime = _END_OF_TIME
     done: bool = False
+    snapshot: int = 0
+    """The committed entries that it has seen. They do not get fewer, although its member may become a primary that begins with fewer."""
 
     def __post_init__(self) -> None:
+        self.snapshot = self.member.visible
         self.start, self.end = _range(self.query.get("ts"))
         self._shows = _matcher(self.server, {name: value for name, value in self.query.items() if name != "ts"})
         first = max(self.server.first, self.server.index_of(self.start))
@@ -45,7 +48,10 @@ class EntryCursor:
 
     @property
     def _known(self) -> int:
-        return self.member.visible if self.majority else len(self.server.oplog)
+        if not self.majority:
+            return len(self.server.oplog)
+        self.snapshot = max(self.snapshot, self.member.visible)
+        return self.snapshot
 
     def next(self, most: int) -> list[Entry]:
         if self.index < self.server.first and not self.backwards:
