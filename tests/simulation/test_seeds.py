@@ -31,6 +31,7 @@ _ONCE_RED = (
     107844390,
     600132,
     700474,
+    701092,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bson.binary import UUID_SUBTYPE, Binary
@@ -18,23 +18,35 @@ from source.sharded.tables.live_tables import CHUNKS
 from source.sharded.tables.owned_ddl import ChunkReading, IndexName, index_name
 
 _NAMESPACE_NOT_FOUND = 26
+_FORGOTTEN = frozenset(
+    {
+        239,  # SnapshotTooOld
+        246,  # SnapshotUnavailable
+    }
+)
 _ATTEMPTS = 5
 
 
 def read_chunks(client: Client, at_ts: ClusterTime) -> ChunkReading:
-    """The owners of the chunks of now at an earlier time, as far back as a chunk's own history goes."""
-    command = {
-        "find": CHUNKS.coll,
-        "projection": {"uuid": 1, "shard": 1, "history": 1},
-        "readConcern": {"level": "majority"},
-    }
-    found: dict[Any, tuple[TableId, str]] = {}
+    """The owners at a time, before the entries of it. Config servers remember five minutes. Before these: of the chunks of now, as far back as
+    a chunk's own history goes; the chunks that a resharding has removed since are unknown then.
+    """
+    snapshot = {"level": "snapshot", "atClusterTime": at_ts.previous().to_bson()}
     with translated("reading config.chunks"):
-        for chunk in client[CHUNKS.db].cursor_command(command, read_preference=client.read_preference):
-            uuid = uuid_of(chunk.get("uuid"))
-            if uuid is not None:
-                found[chunk["_id"]] = uuid, _owner(chunk, at_ts)
-    return found
+        try:
+            return {id: (uuid, str(chunk["shard"])) for id, uuid, chunk in _chunks(client, snapshot)}
+        except OperationFailure as error:
+            if error.code not in _FORGOTTEN:
+                raise
+        return {id: (uuid, _owner(chunk, at_ts)) for id, uuid, chunk in _chunks(client, {"level": "majority"})}
+
+
+def _chunks(client: Client, concern: Mapping[str, object]) -> Iterator[tuple[Any, TableId, Mapping[str, Any]]]:
+    command = {"find": CHUNKS.coll, "projection": {"uuid": 1, "shard": 1, "history": 1}, "readConcern": concern}
+    for chunk in client[CHUNKS.db].cursor_command(command, read_preference=client.read_preference):
+        uuid = uuid_of(chunk.get("uuid"))
+        if uuid is not None:
+            yield chunk["_id"], uuid, chunk
 
 
 def _owner(chunk: Mapping[str, Any], at_ts: ClusterTime) -> str:

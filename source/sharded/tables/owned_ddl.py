@@ -10,7 +10,8 @@ Of a sharded table, only shards that own chunks count: another holder, even the 
 A table that is not sharded has one owner, its database's primary shard.
 
 Which shard has which index at a start is read (`IndexReading`). Of a table that was dropped since, nothing is known, but it ends anyway:
-only what its shards drop is shown. A collMod whose coordinator began before the start is shown at its coordinator's end.
+only what its shards drop is shown. A collMod is shown at its coordinator's end if that began before the start, or if the owners are unknown: those
+of a UUID that was superseded since a start which the config servers no longer remember.
 """
 
 from __future__ import annotations
@@ -208,12 +209,12 @@ class OwnedDdl:
         self, shard: str, uuid: TableId, operation: Operation, at: Position
     ) -> Iterator[ClusterChange]:
         owners = self.owners(uuid)
-        if shard not in owners:
+        if owners and shard not in owners:
             return
         key = uuid, Document.of(operation["o"])
         found = self._modified.setdefault(key, _Modification(name=str(self._tables.live[uuid].name)))
         found.shards.add(shard)
-        whole = owners <= found.shards
+        whole = bool(owners) and owners <= found.shards
         if not found.shown and (whole or _ends_uniqueness(operation["o"])):
             found.shown = True
             yield from self._as_the_table(uuid, operation, at)
@@ -230,7 +231,9 @@ class OwnedDdl:
             ended = [key for key, each in self._modified.items() if each.name == id.get("namespace")]
             for uuid, o in ended:
                 found = self._modified.pop((uuid, o))
-                if not began and not found.shown and uuid in self._tables.live:
+                if uuid not in self._tables.live or found.shown:
+                    continue
+                if not began or not self.owners(uuid):
                     command = {"op": "c", "ns": f"{found.name.partition('.')[0]}.$cmd", "o": o.decode()}
                     yield from self._as_the_table(uuid, command, at)
 

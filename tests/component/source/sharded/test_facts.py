@@ -452,6 +452,23 @@ def test_uuids_change_where_the_table_stays(router: ClusterRouter, ddl: ClusterD
     assert [(each.type, each.id) for each in others if isinstance(each, DdlEvent)] == [(DdlType.DROP, plain.table)]
 
 
+def test_options_that_changed_before_a_resharding_are_shown_by_a_watch_that_begins_after_it(
+    router: ClusterRouter, ddl: ClusterDdl, clients: ClusterClients
+) -> None:
+    """Resharding removes the chunks, which say whose collMod counts. The config servers still know them at the start."""
+    start_ts = max(majority_time(clients.of(shard, host)) for shard, host in clients.read_shards().items())
+    ddl.modify(ITEMS, validationLevel="off")
+    ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=2)
+    with ClusterWatch(clients, start_ts.next()) as watch:
+        changes: list[ClusterChange] = []
+        while not any(isinstance(change, NewUuid) for change in changes):
+            changes += watch.poll().changes
+    [modified] = [change for change in changes if isinstance(change, DdlEvent) and change.type is DdlType.MODIFY]
+    [superseded] = [change for change in changes if isinstance(change, NewUuid)]
+    assert modified.id == superseded.table
+    assert modified.position < superseded.position
+
+
 def test_a_hashed_key_is_computed_as_the_servers_do(cluster: ShardedCluster) -> None:
     with cluster.shards["sa"].client() as client:
         for value in (0, 1, -5, 199, 1 << 40):

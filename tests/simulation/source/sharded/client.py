@@ -19,6 +19,7 @@ from changefeed.table import TableName
 from tests.simulation.clockwork.network import Network
 from tests.simulation.source.client import Database, Session, SourceClient, failure, next_cursor
 from tests.simulation.source.finds import EntryCursor, matches
+from tests.simulation.source.replica_set import FIRST_SECOND
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.source.sharded.config_servers import CONFIG
 from tests.simulation.source.sharded.placement import NO_TIME, PlacedTable
@@ -26,6 +27,8 @@ from tests.simulation.source.sharded.shard import Local, Shard
 from tests.simulation.source.tables import Row
 
 _WAITS = 30.0
+_REMEMBERED = 8.0
+"""Seconds of which config servers know the past."""
 _DECODED: CodecOptions[dict[str, Any]] = CodecOptions(dict, tz_aware=True)
 _NOBODY = ObjectId("0" * 24)
 
@@ -183,8 +186,14 @@ class ShardDatabase(Database):
     def _configured(self, body: Mapping[str, Any]) -> RawBSONDocument:
         """As the majority has it."""
         client, shard = self._client, self._client.shard
-        client.wait_for(body.get("readConcern", {}), body)
+        concern = body.get("readConcern", {})
+        client.wait_for({"afterClusterTime": concern["atClusterTime"]} if "atClusterTime" in concern else concern, body)
         visible = client.member.visible
+        if "atClusterTime" in concern:
+            at = ClusterTime.from_bson(concern["atClusterTime"])
+            if FIRST_SECOND + client.network.machine.now - at.seconds > _REMEMBERED:
+                raise failure(239, "the read timestamp is older than the oldest available one")
+            visible = min(visible, shard.index_of(at.next()))
         if body["find"] == "transactions":
             documents: Iterable[dict[str, Any]] = [
                 {

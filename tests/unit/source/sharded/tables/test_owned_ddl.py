@@ -80,7 +80,9 @@ def reader(chunks: dict[int, str] | None = None, indexes: IndexReading | None = 
         sharded={ITEMS: uuid(1)}, primaries={"shop": "sc"}, holders={uuid(1): dict.fromkeys(("sa", "sb", "sc"), ITEMS)}
     )
     return ModelReader(
-        LiveTables.of(state), chunks or {1: "sa", 2: "sb"}, {uuid(1): {}} if indexes is None else indexes
+        LiveTables.of(state),
+        {1: "sa", 2: "sb"} if chunks is None else chunks,
+        {uuid(1): {}} if indexes is None else indexes,
     )
 
 
@@ -121,6 +123,14 @@ def test_what_ends_uniqueness_does_so_at_the_first_owners_entry(ends: dict[str, 
 
 def test_a_change_of_options_that_began_before_the_start_is_shown_at_its_coordinators_end() -> None:
     assert reader().shown(modified("sb", {"hidden": True}), coordinator("d")) == [(1, "modify 1")]
+
+
+def test_a_change_of_options_is_shown_at_its_coordinators_end_if_nobody_knows_the_owners_any_more() -> None:
+    steps = [coordinator("i"), modified("sb", {"hidden": True}), modified("sa", {"hidden": True}), coordinator("d")]
+    assert reader({}).shown(*steps) == [(3, "modify 1")]
+    assert reader({}).shown(coordinator("i"), modified("sb", {"forceNonUnique": True}), coordinator("d")) == [
+        (1, "modify 1")
+    ]
 
 
 def test_a_change_of_options_that_a_shard_refused_is_none() -> None:
