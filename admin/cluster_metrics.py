@@ -55,10 +55,11 @@ class ClusterCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            with self._reader.read() as view:
+            with self._reader.read(reports=False) as view:
                 self._keep(set(view.ids))
                 if view.owner is None or view.owner.node != self._reader.serving.node():
                     return
+            with self._reader.read() as view:
                 nodes, found = view.nodes.values(), view.changefeeds()
                 unready = sum(Role.PROCESSOR in node.record.roles and not node.record.ready for node in nodes)
                 tables = {id: _tables(view, id) for id in found}

@@ -1,7 +1,7 @@
 """`ClusterReader`: the state of the cluster in etcd, for the admin API and the metrics.
 
-It reads the node's mirror, so reading costs etcd nothing. If the mirror does not follow etcd, a read raises an error: an old state
-is never shown as the present one.
+It reads the node's mirror, so reading costs etcd nothing, but for the first read of a minute on a node that is not the owner: the mirror then
+reads what it had left out. If the mirror does not follow etcd, a read raises an error: an old state is never shown as the present one.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from owner.tables.progress import TableProgress
 from schema_store.store import SchemaStore
 
 _PATIENCE = timedelta(seconds=2)
+_PATIENCE_FOR_ALL = timedelta(seconds=10)
+"""A snapshot with the definitions of 100,000 tables takes a few seconds."""
+_KEPT = timedelta(minutes=1)
 _FOLLOWING = frozenset({State.NORMAL, State.WARNING, State.PENDING})
 
 
@@ -109,19 +112,18 @@ class ClusterReader:
         self._decoded = Decoded(layout)
 
     @contextmanager
-    def read(self, at_least: int = 0) -> Iterator[ClusterView]:
-        """`at_least` is the revision of the caller's last write: the view is at least as new."""
+    def read(self, at_least: int = 0, *, reports: bool = True) -> Iterator[ClusterView]:
+        """`at_least` is the revision of the caller's last write: the view is at least as new. `reports`: whether the nodes' reports are needed."""
+        if reports:
+            self.mirror.need_apart_for(_KEPT)
         with self._lock:
-            yield ClusterView(self._newest(at_least), self._decoded, self.layout)
+            yield ClusterView(self._newest(at_least, reports), self._decoded, self.layout)
 
-    def _newest(self, at_least: int) -> View:
-        view = self.mirror.view()
-        if view.revision < at_least:
-            return self.mirror.at_least(at_least, _PATIENCE)
-        if not self.mirror.current:
+    def _newest(self, at_least: int, whole: bool) -> View:
+        if self.mirror.view().revision >= at_least and not self.mirror.current:
             reason = self.mirror.interrupted_by or "it has just started"
             raise CoordinationUnavailable(f"this node does not follow etcd at present: {reason}; ask another node")
-        return view
+        return self.mirror.at_least(at_least, _PATIENCE if self.mirror.whole else _PATIENCE_FOR_ALL, whole=whole)
 
 
 def tables_of(known: OwnerView) -> ChangefeedTables:

@@ -103,21 +103,20 @@ class Decoded:
         return {NodeId(child(group, prefix)): view.group(group) for group in groups}
 
     def reports(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, PositionReport]:
-        nodes = (
-            NodeId(child(key, self._layout.positions(changefeed)))
-            for key in view.group(self._layout.positions(changefeed))
-        )
-        found = {node: self.report(view, changefeed, node) for node in nodes}
+        places = self._layout.old_positions(changefeed), self._layout.positions(changefeed)
+        found = {NodeId(child(key, place)): self._report(view, key) for place in places for key in view.group(place)}
         return {node: report for node, report in found.items() if report is not None}
 
     def report(self, view: View, changefeed: ChangefeedId, node: NodeId) -> PositionReport | None:
-        main = self._layout.position(changefeed, node)
+        return self._report(view, self._layout.position(changefeed, node))
+
+    def _report(self, view: View, main: str) -> PositionReport | None:
         kv = view.get(main)
         if kv is None:
             self._reports.pop(main, None)
             return None
         known = self._reports.get(main) or JoinedReport()
-        joined = self._reports[main] = known.then(kv, view.group(self._layout.position_parts(changefeed, node)))
+        joined = self._reports[main] = known.then(kv, view.group(f"{main}/"))
         return joined.report
 
 

@@ -39,6 +39,7 @@ from coordination.etcd.protocol import (
     Op,
     Put,
     Refused,
+    Snapshot,
 )
 
 
@@ -56,11 +57,11 @@ class FencedStore:
 
     @property
     def last_rev(self) -> int:
-        """The latest revision at which this writer is known to have written."""
+        """The latest revision at which this writer is known to have written what its mirror shows."""
         return self._last_rev
 
-    def commit(self, ops: Sequence[Op], compares: Sequence[Compare] = ()) -> int:
-        """The revision at which all operations were written."""
+    def commit(self, ops: Sequence[Op], compares: Sequence[Compare] = (), *, apart: bool = False) -> int:
+        """The revision at which all operations were written. `apart`: of keys that the writer's mirror need not show."""
         while True:
             turn = self._turn
             fence = (CreateRevIs(self._key, self.epoch), ModRevIs(self._key, turn))
@@ -71,7 +72,8 @@ class FencedStore:
                     self._unknown_turn = max(self._unknown_turn, turn)
                 raise
             if isinstance(result, Committed):
-                self._wrote(result.revision)
+                if not apart:
+                    self._wrote(result.revision)
                 return result.revision
             own = self._own(result.found[self._key])
             if own.mod_rev == turn:
@@ -83,6 +85,10 @@ class FencedStore:
         for batch in batches(ops):
             self.commit(batch)
         return self._last_rev
+
+    def range(self, prefix: str) -> Snapshot:
+        """What is apart is read here. After an unknown outcome, `settle` comes first."""
+        return self._etcd.range(prefix)
 
     def settle(self) -> int:
         """A revision at which the outcome of every earlier transaction is visible. It calls etcd only if an outcome is unknown."""

@@ -11,8 +11,6 @@
                          ddl/<position>
                          schema/<table>
                          assignment/<node>/<part>
-                         position/<node>
-                         position/<node>/<part>
                          snapshot/<table>
                          snapshot/<table>/<part>
                          move/<table>
@@ -21,6 +19,11 @@
                          repair/<table>
                          skip/<position>
                          rows
+        ~position/<id>/<node>
+                       <node>/<part>
+
+**Apart.** The reports of the nodes change ten times a second while rows flow, and only the owner needs them all. They stand behind all other
+keys (`~` does), so a node can mirror the rest as one range (`Mirror`).
 
 A value is a JSON object: the fields of its record, and the version of its format, such as `"v": 1`. So `etcdctl get` shows readable
 text. A reader ignores fields that it does not know. A newer `v` is an error.
@@ -157,11 +160,23 @@ class Layout:
     def assignment(self, id: ChangefeedId, node: NodeId) -> str:
         return f"{self.assignments(id)}{_quote(node)}/"
 
+    @property
+    def apart(self) -> str:
+        """All keys from this one on are mirrored only where they are needed."""
+        return f"{self.root}~"
+
     def positions(self, id: ChangefeedId) -> str:
+        return f"{self.apart}position/{_quote(id)}/"
+
+    def old_positions(self, id: ChangefeedId) -> str:
+        """Where 0.1 wrote them. They are read after an upgrade, which stops all nodes, and deleted with their nodes."""
         return f"{self.changefeed(id)}position/"
 
     def position(self, id: ChangefeedId, node: NodeId) -> str:
         return self.positions(id) + _quote(node)
+
+    def old_position(self, id: ChangefeedId, node: NodeId) -> str:
+        return self.old_positions(id) + _quote(node)
 
     def position_parts(self, id: ChangefeedId, node: NodeId) -> str:
         return f"{self.position(id, node)}/"

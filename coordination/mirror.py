@@ -8,6 +8,10 @@ one revision, and never goes back.
         ▲               │   ▲                 │
         └── compacted ──┘   └── broken: again from the last applied + 1
 
+**Apart.** The keys from `apart` on, which change most often, are mirrored only while somebody needs them: as long as a node is the owner, and for
+a minute after its admin API was asked. The mirror then starts over with a snapshot of all keys, because a snapshot and its watch are at one
+revision only for one range of keys. What has not changed stays the same object.
+
 Keys with one parent are a group. A view shares its groups with the mirror, which copies a group before its first change after a view.
 So taking a view costs O(groups), whatever the number of keys, and a copy is as large as the group that changed. A group knows the keys
 that changed since an earlier group of the same name, so a reader need not compare 100,000 keys to find one.
@@ -16,6 +20,7 @@ that changed since an earlier group of the same name, so a reader need not compa
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,6 +33,8 @@ from coordination.key_group import KeyGroup, MirroredValue
 
 _RETRY_AFTER = timedelta(milliseconds=200)
 _POLL = timedelta(milliseconds=500)
+_POLL_FOR_NEED = timedelta(milliseconds=100)
+"""How soon it is noticed that the keys apart are needed."""
 _NOTHING = "\0"
 """No key begins with it: a read of this prefix returns etcd's revision and nothing else."""
 
@@ -70,11 +77,22 @@ class Replica:
         self._view = View(0, {})
 
     def reset(self, snapshot: Snapshot) -> None:
+        """What has not changed stays the same object."""
         groups: dict[str, dict[str, KeyValue]] = {}
         for kv in snapshot.items:
-            groups.setdefault(group_of(kv.key), {})[kv.key] = MirroredValue.of(kv)
-        self._groups, self._shared = {name: KeyGroup(keys) for name, keys in groups.items()}, set()
+            name = group_of(kv.key)
+            known = self._groups.get(name, _NO_KEYS).get(kv.key)
+            same = known is not None and known.mod_rev == kv.mod_rev
+            groups.setdefault(name, {})[kv.key] = known if known is not None and same else MirroredValue.of(kv)
+        same_groups = {name: self._groups[name] for name, keys in groups.items() if self._groups.get(name) == keys}
+        self._groups = {name: KeyGroup(keys) for name, keys in groups.items()} | same_groups
+        self._shared &= same_groups.keys()
         self.revision = snapshot.revision
+
+    def leave_out(self, apart: str) -> None:
+        """The keys from that one on."""
+        self._groups = {name: group for name, group in self._groups.items() if name < apart}
+        self._view = View(0, {})
 
     def apply(self, update: WatchUpdate) -> None:
         """Updates up to the present revision are ignored: the snapshot or an earlier watch contained them."""
@@ -106,10 +124,16 @@ class Mirror:
     Listeners are called after each applied revision, without arguments, on the mirror's thread. They only set an event.
     """
 
-    def __init__(self, etcd: Etcd, prefix: str) -> None:
+    def __init__(self, etcd: Etcd, prefix: str, *, apart: str = "") -> None:
+        """`apart`: the first of the keys that are mirrored only while they are needed. Empty: all keys always are."""
         self._etcd = etcd
         self._prefix = prefix
+        self._apart = apart
         self._replica = Replica()
+        self._whole = False
+        """Whether the replica has the keys apart."""
+        self._needed_by = 0
+        self._needed_until = float("-inf")
         self._watch: Watch | None = None
         self._changed = threading.Condition()
         self._listeners: list[Callable[[], None]] = []
@@ -141,9 +165,27 @@ class Mirror:
         return self._replica.revision > 0 and self._interrupted_by is None and not self._stopping.is_set()
 
     @property
+    def whole(self) -> bool:
+        """Whether it has the keys apart, too."""
+        return self._whole
+
+    @property
     def interrupted_by(self) -> str:
         """Why it is not up to date. Empty if it is, or if it has not started."""
         return str(self._interrupted_by or "")
+
+    def need_apart(self) -> None:
+        """From now on until `need_apart_no_more`, which is called as often."""
+        with self._changed:
+            self._needed_by += 1
+
+    def need_apart_no_more(self) -> None:
+        with self._changed:
+            self._needed_by -= 1
+
+    def need_apart_for(self, span: timedelta) -> None:
+        """For that time from now on."""
+        self._needed_until = time.monotonic() + span.total_seconds()
 
     def view(self) -> View:
         """The newest known state. Before the first snapshot it is empty, at revision 0. Raises the error that ended the mirror, if any."""
@@ -152,18 +194,21 @@ class Mirror:
                 raise self._ended_by
             return self._replica.view()
 
-    def at_least(self, revision: int, timeout: timedelta) -> View:
+    def at_least(self, revision: int, timeout: timedelta, *, whole: bool = False) -> View:
         """A view of that revision or a later one. No decision is taken on a state older than the caller's own last commit.
 
-        The revision must not be later than the last change under the prefix: etcd reports no other revision.
+        The revision must not be later than the last change of a key that is always mirrored: etcd reports no other revision. `whole`: with
+        the keys apart, which the caller has said to need.
         """
+
+        def there() -> bool:
+            return self._replica.revision >= revision and (self._whole or not whole)
+
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._stopping.is_set() or self._replica.revision >= revision, timeout.total_seconds()
-            )
+            self._changed.wait_for(lambda: self._stopping.is_set() or there(), timeout.total_seconds())
             if self._ended_by is not None:
                 raise self._ended_by
-            if self._replica.revision >= revision:
+            if there():
                 return self._replica.view()
             seen = self._replica.revision
         raise CoordinationUnavailable(
@@ -172,12 +217,15 @@ class Mirror:
 
     def poll(self, timeout: timedelta) -> bool:
         """One step: a snapshot, or the next update of the watch. Whether anything was applied."""
-        if self._replica.revision == 0:
+        if self._replica.revision == 0 or (self._apart_is_needed and not self._whole):
+            self._drop_watch()
             return self._start_over()
+        if self._whole and not self._apart_is_needed:
+            self._leave_out()
         try:
             if self._watch is None:
                 self._check_revision(self._etcd.range(f"{self._prefix}{_NOTHING}"))
-                self._watch = self._etcd.watch(self._prefix, self._replica.revision + 1)
+                self._watch = self._etcd.watch(self._prefix, self._replica.revision + 1, self._below)
             update = self._watch.next(timeout)
         except HistoryCompacted as compacted:
             self._drop_watch()
@@ -193,13 +241,29 @@ class Mirror:
         self._notify()
         return True
 
+    @property
+    def _apart_is_needed(self) -> bool:
+        return not self._apart or self._needed_by > 0 or time.monotonic() < self._needed_until
+
+    @property
+    def _below(self) -> str:
+        return "" if self._whole else self._apart
+
     def _start_over(self) -> bool:
-        snapshot = self._etcd.range(self._prefix)
+        whole = self._apart_is_needed
+        snapshot = self._etcd.range(self._prefix, "" if whole else self._apart)
         self._check_revision(snapshot)
         with self._changed:
             self._replica.reset(snapshot)
+            self._whole = whole
         self._notify()
         return True
+
+    def _leave_out(self) -> None:
+        self._drop_watch()
+        with self._changed:
+            self._replica.leave_out(self._apart)
+            self._whole = False
 
     def _check_revision(self, snapshot: Snapshot) -> None:
         """A watch from a future revision would stay silent until etcd reaches that revision."""
@@ -223,7 +287,7 @@ class Mirror:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self.poll(_POLL)
+                self.poll(_POLL if self._whole else _POLL_FOR_NEED)
                 self._interrupted_by = None
             except RetryableError as error:
                 self._note(error)

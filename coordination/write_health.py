@@ -113,8 +113,8 @@ class WatchedEtcd:
     def get(self, key: str) -> KeyValue | None:
         return self._etcd.get(key)
 
-    def range(self, prefix: str) -> Snapshot:
-        return self._etcd.range(prefix)
+    def range(self, prefix: str, below: str = "") -> Snapshot:
+        return self._etcd.range(prefix, below)
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
         """A transaction that only deletes is not counted: some releases accept it although they are out of space."""
@@ -122,8 +122,8 @@ class WatchedEtcd:
             return self._etcd.txn(compares, ops)
         return self._noted(lambda: self._etcd.txn(compares, ops))
 
-    def watch(self, prefix: str, start_rev: int) -> Watch:
-        return self._etcd.watch(prefix, start_rev)
+    def watch(self, prefix: str, start_rev: int, below: str = "") -> Watch:
+        return self._etcd.watch(prefix, start_rev, below)
 
     def grant(self, ttl: timedelta) -> Lease:
         return self._noted(lambda: self._etcd.grant(ttl))

@@ -71,7 +71,7 @@ class NodeProcess:
         self._etcd_config = _etcd_config(configuration.etcd)
         self._client = EtcdClient(self._etcd_config)
         self._etcd = WatchedEtcd(self._client, self._layout.write_probe)
-        self._mirror = Mirror(self._etcd, self._layout.root)
+        self._mirror = Mirror(self._etcd, self._layout.root, apart=self._layout.apart)
         serving = ServingNode(node=self._node, not_ready=self.not_ready, unwritable=lambda: self._etcd.trouble)
         self._reader = ClusterReader(self._mirror, self._layout, serving)
         self._store = DesiredStore(self._etcd, self._layout)
@@ -258,7 +258,7 @@ class NodeProcess:
 
     def _others_can_take(self, membership: Membership) -> bool:
         """Whether this node has tables of running changefeeds, and another node accepts tables."""
-        with self._reader.read() as view:
+        with self._reader.read(reports=False) as view:
             others = [
                 node for node, stored in view.nodes.items() if node != membership.node and stored.record.takes_tables
             ]

@@ -123,6 +123,7 @@ class ChangefeedWriter:
         layout, id = self._layout, self._id
         groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.copies]
         groups += [
+            layout.old_positions,
             layout.barrier,
             layout.rows,
             layout.stragglers,
@@ -134,7 +135,7 @@ class ChangefeedWriter:
         self._commit([*(DeletePrefix(group(id)) for group in groups), self._put_status(status)])
 
     def remove(self) -> None:
-        self._commit([DeletePrefix(self._layout.changefeed(self._id))])
+        self._commit([DeletePrefix(self._layout.changefeed(self._id)), DeletePrefix(self._layout.positions(self._id))])
         self._log.info("changefeed_removed")
 
     def ddls(self, records: Sequence[DdlRecord], answers: Iterable[TableId] = ()) -> None:
@@ -246,8 +247,9 @@ class ChangefeedWriter:
 
     def _forgotten(self, node: NodeId) -> list[Op]:
         layout, id = self._layout, self._id
-        report: list[Op] = [Delete(layout.position(id, node)), DeletePrefix(layout.position_parts(id, node))]
-        return [DeletePrefix(layout.assignment(id, node)), *report]
+        reports = layout.position(id, node), layout.old_position(id, node)
+        deletes = (op for report in reports for op in (Delete(report), DeletePrefix(f"{report}/")))
+        return [DeletePrefix(layout.assignment(id, node)), *deletes]
 
     def _put_straggler(self, table: TableId, straggler: Straggler) -> Put:
         return Put(self._layout.straggler(self._id, table), encode(straggler))

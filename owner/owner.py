@@ -149,6 +149,7 @@ class Owner:
             in_flight=InFlightDdl(self._permit),
         )
         changefeeds: dict[ChangefeedId, ChangefeedOwner] = {}
+        self._mirror.need_apart()
         try:
             while not self.over:
                 self._wake.clear()
@@ -158,6 +159,7 @@ class Owner:
                 self._urgent.wait(_UNHURRIED.total_seconds())
                 self._wake.wait(_TICK.total_seconds())
         finally:
+            self._mirror.need_apart_no_more()
             latest = self._session.lost_at
             for changefeed in changefeeds.values():
                 changefeed.close()
@@ -184,7 +186,7 @@ class Owner:
         self.oplog_left = {id: known.oplog_left for id, known in changefeeds.items() if known.oplog_left}
 
     def _view(self, term: OwnerTerm) -> View:
-        return self._mirror.at_least(term.store.settle(), _VIEW_TIMEOUT)
+        return self._mirror.at_least(term.store.settle(), _VIEW_TIMEOUT, whole=True)
 
     def _present(self, view: View, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> list[ChangefeedId]:
         groups = (group for group in view.groups_below(self._layout.changefeeds) if view.get(f"{group}info"))

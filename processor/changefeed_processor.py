@@ -41,7 +41,6 @@ from coordination.etcd.protocol import CreateRevIs, Delete
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, child
 from coordination.mirror import View
-from coordination.parts import report_txns
 from credentials.expansion import allowed
 from credentials.redaction import redacted
 from processor import decision
@@ -55,6 +54,7 @@ from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import WindowLimits
 from processor.limits.limit_share import LimitShares
+from processor.node_reports import NodeReports
 from processor.spark.attempts import Attempts
 from processor.spark.pipeline import SharedBase, SharedContext
 from processor.strangers import Strangers
@@ -155,6 +155,7 @@ class ChangefeedProcessor:
         self._look: _Look | None = None
         self._repaired: set[str] = set()
         """The repair requests that were carried out, as long as they are in etcd."""
+        self._reports = NodeReports(session.store, session.layout, id, session.node)
         self._reported: PositionReport | None = None
         self._reported_at = float("-inf")
         self._unreported = True
@@ -285,10 +286,13 @@ class ChangefeedProcessor:
                 self._following = decision.table_failed(self._following, error.table, error)
         return {**tick.limits, **tick.moved}
 
+    def _shares(self, stored: ProcessorView) -> LimitShares:
+        return LimitShares.among(self._reports.of(stored.others, time.monotonic()), stored.orders.run)
+
     def _submit_copy(self, stored: ProcessorView, steps: Sequence[CopyStep]) -> Future[CopyAnswers]:
         shared = self._context_for(frozenset(), stored)
         if stored.configuration.copy_limit is not None:
-            share = LimitShares.among(stored.others, stored.orders.run).copy
+            share = self._shares(stored).copy
             steps = [replace(step, limit_share=share) if isinstance(step, CopyChunk) else step for step in steps]
         future = self._session.threads.submit(_run_copy, self._session, shared, steps, self._commits)
         future.add_done_callback(lambda _: self._session.wake())
@@ -300,7 +304,7 @@ class ChangefeedProcessor:
         if not jobs:
             return
         held, limited = _held(stored), stored.configuration.apply_limit is not None
-        share = LimitShares.among(stored.others, stored.orders.run).apply if limited else 1.0
+        share = self._shares(stored).apply if limited else 1.0
         for job in jobs:
             self._following = decision.begun(self._following, job, now=now)
             named = {table for table in job.own_windows if job.of(table)}
@@ -499,10 +503,7 @@ class ChangefeedProcessor:
         self._unreported = report != self._reported
         if not self._unreported or now < self._reported_at + _REPORT_EVERY:
             return
-        session = self._session
-        main = session.layout.position(self._id, session.node)
-        for ops in report_txns(main, stored.reported, report):
-            session.store.commit(ops, [CreateRevIs(session.layout.info(self._id), self._info_rev)])
+        self._reports.write(report, [CreateRevIs(self._session.layout.info(self._id), self._info_rev)])
         self._reported, self._reported_at, self._unreported = report, now, False
 
 

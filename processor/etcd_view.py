@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
@@ -17,7 +18,6 @@ from changefeed.records import (
     ChangefeedStatus,
     DdlRecord,
     NodeId,
-    PositionReport,
     RepairRequest,
     Straggler,
 )
@@ -42,14 +42,12 @@ class ProcessorView:
     """The changefeed's checkpoint: only stragglers are behind it, on any node."""
     patterns_since: Position | None
     """Where the filter got its present patterns. None: at the changefeed's start."""
-    reported: PositionReport | None
-    """By this node, as far as it is in etcd."""
     records: Mapping[str, decoded.StoredRecord[DdlRecord]]
     bases: Mapping[str, decoded.StoredRecord[TableSchema]]
     repairs: Mapping[str, decoded.StoredRecord[RepairRequest]]
     """By table."""
-    others: Mapping[NodeId, PositionReport | None] = field(default_factory=dict)
-    """The other living nodes that have tables of it, with their reports. Only where a limit is to be shared with them."""
+    others: AbstractSet[NodeId] = frozenset()
+    """The other living nodes that have tables of it. Only where a limit is to be shared with them."""
 
     @property
     def settled_below(self) -> Position:
@@ -75,11 +73,11 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
     assignments = reader.assignments(view, id)
     assigned = assignments.get(node)
     limited = info.record.configuration.copy_limit or info.record.configuration.apply_limit
-    others = [
+    others = {
         other
         for other, stored in (assignments.items() if limited else ())
         if other != node and stored.record.tables and view.get(layout.node(other)) is not None
-    ]
+    }
     records = reader.group(DdlRecord, view, layout.ddls(id))
     orders = Orders(
         life=barrier.create_rev,
@@ -99,11 +97,10 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         orders=orders,
         checkpoint=status.record.checkpoint,
         patterns_since=max(status.record.taken_in_at, default=None),
-        reported=reader.report(view, id, node),
         records=records,
         bases=reader.group(TableSchema, view, layout.schemas(id)),
         repairs=reader.group(RepairRequest, view, layout.repairs(id)),
-        others={other: reader.report(view, id, other) for other in others},
+        others=others,
     )
 
 

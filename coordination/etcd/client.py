@@ -29,6 +29,7 @@ from coordination.etcd.protocol import (
     Refused,
     Snapshot,
     prefix_end,
+    range_end,
 )
 from coordination.etcd.watch import EtcdWatch, key_value
 
@@ -57,9 +58,9 @@ class EtcdClient:
         reply = self._connection.call(lambda endpoint: endpoint.kv.Range, rpc.RangeRequest(key=key.encode()))
         return key_value(reply.kvs[0]) if reply.kvs else None
 
-    def range(self, prefix: str) -> Snapshot:
+    def range(self, prefix: str, below: str = "") -> Snapshot:
         """Read in pages, all at the revision of the first."""
-        start, end, revision = prefix.encode(), prefix_end(prefix), 0
+        start, end, revision = prefix.encode(), range_end(prefix, below), 0
         items: list[KeyValue] = []
         while True:
             request = rpc.RangeRequest(key=start, range_end=end, limit=_PAGE, revision=revision)
@@ -82,11 +83,11 @@ class EtcdClient:
             return Committed(reply.header.revision)
         return Refused(reply.header.revision, dict(zip(keys, _found(reply.responses), strict=True)))
 
-    def watch(self, prefix: str, start_rev: int) -> EtcdWatch:
+    def watch(self, prefix: str, start_rev: int, below: str = "") -> EtcdWatch:
         return self._connection.streaming(
             lambda endpoint, metadata: EtcdWatch(
                 endpoint.watches.Watch,
-                prefix,
+                (prefix.encode(), range_end(prefix, below)),
                 start_rev,
                 metadata=metadata,
                 endpoint=endpoint.address,

@@ -108,9 +108,10 @@ class MemoryEtcd:
         with self.changed:
             return self._keys.get(key)
 
-    def range(self, prefix: str) -> Snapshot:
+    def range(self, prefix: str, below: str = "") -> Snapshot:
         with self.changed:
-            items = sorted(self._below(prefix), key=lambda kv: kv.key.encode())
+            found = (kv for kv in self._below(prefix) if not below or kv.key < below)
+            items = sorted(found, key=lambda kv: kv.key.encode())
             return Snapshot(revision=self.revision, items=tuple(items))
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
@@ -125,11 +126,12 @@ class MemoryEtcd:
                 self._refuse_when_full()
             return Committed(self.revision)
 
-    def since(self, revision: int, prefix: str) -> WatchUpdate | None:
-        """The first update at or after a revision that touches the prefix."""
+    def since(self, revision: int, prefix: str, below: str) -> WatchUpdate | None:
+        """The first update at or after a revision that touches such a key."""
         start = bisect_left(self._history, revision, key=lambda update: update.revision)
         for update in self._history[start:]:
-            changes = tuple(change for change in update.changes if change.key.startswith(prefix))
+            touched = (change for change in update.changes if change.key.startswith(prefix))
+            changes = tuple(change for change in touched if not below or change.key < below)
             if changes:
                 return WatchUpdate(revision=update.revision, changes=changes)
         return None
@@ -238,8 +240,8 @@ class MemoryClient:
     def get(self, key: str) -> KeyValue | None:
         return self._line().get(key)
 
-    def range(self, prefix: str) -> Snapshot:
-        return self._line().range(prefix)
+    def range(self, prefix: str, below: str = "") -> Snapshot:
+        return self._line().range(prefix, below)
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
         server = self._line()
@@ -253,9 +255,9 @@ class MemoryClient:
             raise OutcomeUnknown("etcd: the answer was lost")
         return result
 
-    def watch(self, prefix: str, start_rev: int) -> MemoryWatch:
+    def watch(self, prefix: str, start_rev: int, below: str = "") -> MemoryWatch:
         self._line()
-        return MemoryWatch(self, prefix, start_rev)
+        return MemoryWatch(self, prefix, start_rev, below)
 
     def grant(self, ttl: timedelta) -> Lease:
         return self._line().grant(ttl)
@@ -278,9 +280,10 @@ class MemoryClient:
 class MemoryWatch:
     """Reads the server's history at its own pace. With a timeout of zero it never waits."""
 
-    def __init__(self, client: MemoryClient, prefix: str, start_rev: int) -> None:
+    def __init__(self, client: MemoryClient, prefix: str, start_rev: int, below: str) -> None:
         self._client = client
         self._prefix = prefix
+        self._below = below
         self._next_rev = start_rev
         self._reported_rev = start_rev - 1
         self._closed = False
@@ -306,7 +309,7 @@ class MemoryWatch:
     def _peek(self) -> WatchUpdate | None:
         server = self._client.server
         limit = server.revision if self._client.seen_limit is None else self._client.seen_limit
-        update = server.since(self._next_rev, self._prefix)
+        update = server.since(self._next_rev, self._prefix, self._below)
         if update is not None:
             return update if update.revision <= limit else None
         self._next_rev = max(self._next_rev, server.revision + 1)

@@ -137,13 +137,13 @@ class Watch(Protocol):
 class Etcd(Protocol):
     def get(self, key: str) -> KeyValue | None: ...
 
-    def range(self, prefix: str) -> Snapshot:
-        """Linearizable: it holds every transaction committed before the call."""
+    def range(self, prefix: str, below: str = "") -> Snapshot:
+        """Linearizable: it holds every transaction committed before the call. With `below`, only the keys before that one."""
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused: ...
 
-    def watch(self, prefix: str, start_rev: int) -> Watch:
-        """All changes under the prefix from `start_rev` (inclusive) on."""
+    def watch(self, prefix: str, start_rev: int, below: str = "") -> Watch:
+        """All changes of such keys from `start_rev` (inclusive) on."""
 
     def grant(self, ttl: timedelta) -> Lease: ...
 
@@ -154,6 +154,10 @@ class Etcd(Protocol):
         """Deletes the lease and its keys in one revision. A missing lease is no error."""
 
     def time_to_live(self, lease: int) -> timedelta | None: ...
+
+
+def range_end(prefix: str, below: str) -> bytes:
+    return below.encode() if below else prefix_end(prefix)
 
 
 def prefix_end(prefix: str) -> bytes:

@@ -23,7 +23,7 @@ from etcd3 import etcdrpc as rpc
 from changefeed.errors import CoordinationUnavailable, SluiceError
 from coordination.etcd.connection import status
 from coordination.etcd.errors import translate
-from coordination.etcd.protocol import Change, HistoryCompacted, KeyValue, WatchUpdate, prefix_end
+from coordination.etcd.protocol import Change, HistoryCompacted, KeyValue, WatchUpdate
 
 _DELETE = 1
 
@@ -38,7 +38,7 @@ class EtcdWatch:
     def __init__(
         self,
         stream: Callable[..., Any],
-        prefix: str,
+        keys: tuple[bytes, bytes],
         start_rev: int,
         *,
         metadata: Any,
@@ -46,8 +46,8 @@ class EtcdWatch:
         timeout: timedelta,
     ) -> None:
         create = rpc.WatchCreateRequest(
-            key=prefix.encode(),
-            range_end=prefix_end(prefix),
+            key=keys[0],
+            range_end=keys[1],
             start_revision=max(start_rev - 1, 1),
             progress_notify=True,
         )

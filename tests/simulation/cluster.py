@@ -258,7 +258,7 @@ class Node:
     def _run(self) -> None:
         """Runs the node like `NodeProcess`."""
         etcd = self.cluster.line()
-        mirror = Mirror(etcd, LAYOUT.root)
+        mirror = Mirror(etcd, LAYOUT.root, apart=LAYOUT.apart)
         mirror.start()
         watch = self.watch = SparkWatch(self.spark.probe)
         watch.start()

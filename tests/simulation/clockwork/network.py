@@ -93,9 +93,9 @@ class EtcdLine(MemoryClient):
         self.network.move()
         return found
 
-    def range(self, prefix: str) -> Snapshot:
+    def range(self, prefix: str, below: str = "") -> Snapshot:
         self._travel()
-        found = super().range(prefix)
+        found = super().range(prefix, below)
         self.network.move()
         return found
 
@@ -114,9 +114,9 @@ class EtcdLine(MemoryClient):
         self.network.move()
         return result
 
-    def watch(self, prefix: str, start_rev: int) -> MemoryWatch:
+    def watch(self, prefix: str, start_rev: int, below: str = "") -> MemoryWatch:
         self._travel()
-        return super().watch(prefix, start_rev)
+        return super().watch(prefix, start_rev, below)
 
     def grant(self, ttl: timedelta) -> Lease:
         self._travel()

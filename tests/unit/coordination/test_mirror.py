@@ -13,6 +13,7 @@ from coordination.mirror import Mirror, Replica, View
 
 AT_ONCE = timedelta(0)
 PREFIX = "/s/"
+APART = "/s/~"
 
 
 def put(server: MemoryEtcd, **values: bytes) -> int:
@@ -163,7 +164,7 @@ def test_an_etcd_that_went_back_in_time_is_never_followed(
 
 def test_a_mirror_that_may_not_watch_raises_the_refusal(server: MemoryEtcd) -> None:
     class NoWatches(MemoryClient):
-        def watch(self, prefix: str, start_rev: int) -> MemoryWatch:
+        def watch(self, prefix: str, start_rev: int, below: str = "") -> MemoryWatch:
             raise CoordinationRefused("etcd: permission denied")
 
     mirror = Mirror(NoWatches(server), PREFIX)
@@ -175,12 +176,48 @@ def test_a_mirror_that_may_not_watch_raises_the_refusal(server: MemoryEtcd) -> N
     mirror.stop()
 
 
-names = st.sampled_from(["a", "b", "g/a", "g/b", "h/a"])
+def test_keys_apart_are_mirrored_while_they_are_needed(server: MemoryEtcd) -> None:
+    mirror = Mirror(server.connect(), PREFIX, apart=APART)
+    put(server, a=b"1", **{"~r_x": b"1"})
+    assert values(follow(mirror)) == {"/s/a": b"1"}
+    last = put(server, **{"~r_x": b"2"})
+    assert follow(mirror).revision < last
+    with pytest.raises(CoordinationUnavailable):
+        mirror.at_least(0, AT_ONCE, whole=True)
+
+    mirror.need_apart()
+    whole = follow(mirror)
+    assert values(whole) == {"/s/a": b"1", "/s/~r/x": b"2"}
+    assert mirror.at_least(last, AT_ONCE, whole=True) is whole
+    put(server, **{"~r_x": b"3"})
+    assert values(follow(mirror)) == {"/s/a": b"1", "/s/~r/x": b"3"}
+
+    mirror.need_apart_no_more()
+    put(server, b=b"1")
+    assert values(follow(mirror)) == {"/s/a": b"1", "/s/b": b"1"}
+
+
+def test_what_has_not_changed_is_the_same_object_after_a_new_snapshot(server: MemoryEtcd) -> None:
+    mirror = Mirror(server.connect(), PREFIX, apart=APART)
+    put(server, g_a=b"1", h_a=b"1", h_b=b"1", **{"~r_x": b"1"})
+    before = follow(mirror)
+    put(server, h_b=b"2")
+    mirror.need_apart()
+    after = follow(mirror)
+    assert after.group("/s/g/") is before.group("/s/g/")
+    assert after.get("/s/h/a") is before.get("/s/h/a")
+    put(server, g_a=b"2")
+    follow(mirror)
+    assert values(before) == {"/s/g/a": b"1", "/s/h/a": b"1", "/s/h/b": b"1"}
+    assert values(after) == {"/s/g/a": b"1", "/s/h/a": b"1", "/s/h/b": b"2", "/s/~r/x": b"1"}
+
+
+names = st.sampled_from(["a", "b", "g/a", "g/b", "h/a", "~r/a", "~r/b"])
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.lists(names, min_size=1, max_size=3, unique=True)),
         st.tuples(st.just("delete"), st.lists(names, min_size=1, max_size=2, unique=True)),
-        st.tuples(st.sampled_from(["poll", "cut", "compact", "view"]), st.just([])),
+        st.tuples(st.sampled_from(["poll", "cut", "compact", "view", "need", "need no more"]), st.just([])),
     ),
     max_size=25,
 )
@@ -191,9 +228,10 @@ steps = st.lists(
 def test_every_view_is_the_state_of_etcd_at_its_revision(script: list[tuple[str, list[str]]]) -> None:
     server = MemoryEtcd()
     client = server.connect()
-    mirror = Mirror(client, PREFIX)
+    mirror = Mirror(client, PREFIX, apart=APART)
     truth: dict[int, dict[str, bytes]] = {server.revision: {}}
-    taken: list[View] = []
+    taken: list[tuple[View, bool]] = []
+    needed = 0
     for count, (step, keys) in enumerate([*script, ("poll", [])]):
         match step:
             case "put":
@@ -207,11 +245,21 @@ def test_every_view_is_the_state_of_etcd_at_its_revision(script: list[tuple[str,
                 client.connected = True
             case "compact":
                 server.compact(server.revision)
+            case "need":
+                mirror.need_apart()
+                needed += 1
+            case "need no more" if needed:
+                mirror.need_apart_no_more()
+                needed -= 1
             case "poll":
                 mirror.poll(AT_ONCE)
         truth[server.revision] = {kv.key: kv.value for kv in server.range(PREFIX).items}
-        taken.append(mirror.view())
-    taken.append(follow(mirror))
-    assert taken[-1].revision == server.revision
-    for view in taken:
-        assert view.revision == 0 or values(view) == truth[view.revision]
+        taken.append((mirror.view(), mirror.whole))
+    last = follow(mirror)
+    taken.append((last, mirror.whole))
+    assert mirror.whole is (needed > 0)
+    assert values(last) == {key: value for key, value in truth[server.revision].items() if needed or key < APART}
+    for view, whole in taken:
+        expected = truth.get(view.revision, {})
+        assert values(view) == {key: value for key, value in expected.items() if whole or key < APART}
+    assert [view.revision for view, _ in taken] == sorted(view.revision for view, _ in taken)

@@ -106,6 +106,13 @@ def test_a_range_is_in_key_order_and_ends_with_its_prefix(bench: Bench) -> None:
     assert len(bench.etcd.range(bench.prefix + "b/").items) == 2
 
 
+def test_a_range_may_end_before_its_prefix_does(bench: Bench) -> None:
+    for name in ("a", "b/1", "~", "~c"):
+        bench.put(name)
+    found = bench.etcd.range(bench.prefix, bench.prefix + "~")
+    assert [kv.key.removeprefix(bench.prefix) for kv in found.items] == ["a", "b/1"]
+
+
 def test_a_large_range_is_whole_and_of_one_revision(bench: Bench) -> None:
     last = 0
     for batch in range(25):
@@ -215,6 +222,19 @@ def test_a_watch_sees_no_other_prefix(bench: Bench) -> None:
     watch.close()
     assert isinstance(update, WatchUpdate)
     assert update.revision == expected
+
+
+def test_a_watch_may_end_before_its_prefix_does(bench: Bench) -> None:
+    start = bench.put("a")
+    watch = bench.etcd.watch(bench.prefix, start + 1, bench.prefix + "~")
+    bench.put("~")
+    bench.put("~c")
+    both = bench.etcd.txn([], [Put(bench.prefix + "~c", b"2"), Put(bench.prefix + "b", b"2")])
+    update = watch.next(SOON)
+    watch.close()
+    assert isinstance(update, WatchUpdate)
+    assert update.revision == both.revision
+    assert [change.key.removeprefix(bench.prefix) for change in update.changes] == ["b"]
 
 
 def test_a_watch_with_nothing_to_show_returns_none_in_time(bench: Bench) -> None:

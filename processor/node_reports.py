@@ -1,0 +1,53 @@
+"""`NodeReports`: the reports about one changefeed in etcd: this node's, which it writes, and those of other nodes.
+
+They are apart from what a node mirrors, so they are read from etcd: the node's own before it writes it for the first time, and after a write
+whose outcome is unknown; those of others while a limit is shared with them, once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from changefeed.records import ChangefeedId, NodeId, PositionReport
+from coordination.decoded import Decoded
+from coordination.etcd.protocol import Compare
+from coordination.fenced import FencedStore
+from coordination.layout import Layout
+from coordination.mirror import Replica
+from coordination.parts import report_txns
+
+_READ_EVERY = 1.0
+
+
+class NodeReports:
+    """For one thread, and one node in one session."""
+
+    def __init__(self, store: FencedStore, layout: Layout, id: ChangefeedId, node: NodeId) -> None:
+        self._store = store
+        self._layout = layout
+        self._id = id
+        self._node = node
+        self._written: PositionReport | None = None
+        self._knows_written = False
+        self._read_at = float("-inf")
+        self._found: Mapping[NodeId, PositionReport] = {}
+
+    def write(self, report: PositionReport, compares: Sequence[Compare]) -> None:
+        """Only what has changed is written. The store has settled what it wrote before."""
+        before = self._written if self._knows_written else self._read().get(self._node)
+        self._knows_written = False
+        for ops in report_txns(self._layout.position(self._id, self._node), before, report):
+            self._store.commit(ops, compares, apart=True)
+        self._written, self._knows_written = report, True
+
+    def of(self, others: AbstractSet[NodeId], now: float) -> Mapping[NodeId, PositionReport | None]:
+        """As they were at most a second ago. `now`: monotonic seconds."""
+        if others and now >= self._read_at + _READ_EVERY:
+            self._found, self._read_at = self._read(), now
+        return {node: self._found.get(node) for node in others}
+
+    def _read(self) -> Mapping[NodeId, PositionReport]:
+        replica = Replica()
+        replica.reset(self._store.range(self._layout.positions(self._id)))
+        return Decoded(self._layout).reports(replica.view(), self._id)
