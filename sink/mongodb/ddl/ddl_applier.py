@@ -70,7 +70,12 @@ _REMEDIES: Mapping[int, str] = {
     86: "the target has an index of this name with another key: drop it there",
     40415: "the target's version does not know this option: upgrade it, or let the filter ignore this DDL",
 }
-_NEEDLESS_FOR_A_COPY = ("create", "createIndexes", "dropIndexes", "collMod")
+_ANEW = "or have the table copied anew (`sluice table recopy`)"
+_WITHOUT = f", go on without it (`sluice ddl skip`), {_ANEW}"
+_OTHER_REMEDIES = {
+    "create": f", {_ANEW}",
+    **dict.fromkeys(("createIndexes", "dropIndexes", "collMod"), _WITHOUT),
+}
 _REMEDY = "remove the cause at the target, or let the filter ignore this DDL"
 
 
@@ -271,11 +276,10 @@ def _refused(command: DdlCommand, error: Exception) -> SluiceError:
         return translation
     if code_of(error) == UUID_MISMATCH:
         return DdlAmbiguous(f"{translation}; another client has just replaced the collection at the target")
-    anew = (
-        ", or have it copied anew (`sluice table recopy`)" if next(iter(command.body)) in _NEEDLESS_FOR_A_COPY else ""
-    )
+    others = _OTHER_REMEDIES.get(next(iter(command.body)), "")
     return DdlRefused(
-        f"{translation}; {_remedy(error)}, then resume the table{anew}; command: {Document.of(command.body)}"
+        f"{translation}; {_remedy(error)}, then resume the table (`sluice table resume`){others}; "
+        f"command: {Document.of(command.body)}"
     )
 
 

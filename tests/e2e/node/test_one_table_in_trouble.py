@@ -134,6 +134,8 @@ def test_a_refused_index_holds_its_table_alone_and_may_be_skipped(trouble: Troub
     trouble.source["orders"].create_index("code", unique=True, partialFilterExpression={"code": {"$gt": 0}})
     refused = trouble.until_trouble("orders", "refused")
     assert "several documents at the target have" in refused["error"]["message"]
+    for remedy in ("sluice table resume", "sluice ddl skip", "sluice table recopy"):
+        assert remedy in refused["error"]["message"]
     trouble.source["orders"].insert_one({"_id": "held", "code": 2})
     for table in ("notes", "items"):
         trouble.until_followed(table, "while refused")
