@@ -33,7 +33,6 @@ cannot write are rejected (docs/decisions/0010).
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -41,19 +40,17 @@ from functools import partial
 
 import bson
 import structlog
-from bson.errors import BSONError
-from pymongo.errors import OperationFailure
 
-from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable, SluiceError
+from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from sink.asked_rows import RowRepairs
-from sink.mongodb.commander import Commander, Send, TakesTooLong, TargetReply
-from sink.mongodb.errors import answer_of, retryable_code, unauthorized_code
+from sink.mongodb.commander import Commander, Send, TakesTooLong
+from sink.mongodb.errors import unauthorized_code
 from sink.mongodb.letters.open_letters import OpenLetters
+from sink.mongodb.rows.batch_sender import BatchSender
 from sink.mongodb.rows.bulk_command import (
     BulkOutcome,
-    CommandBody,
     Refusal,
     command_of,
     depends_on_shape,
@@ -61,14 +58,23 @@ from sink.mongodb.rows.bulk_command import (
     exchange_commands,
     foretell_command,
     net_command,
-    outcome_of,
     own_filter,
     renewal_commands,
     too_large_to_replace,
     viable_command,
 )
-from sink.mongodb.rows.bulk_plan import Batch, Limits, phase, plan, upserted
+from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
 from sink.mongodb.rows.insert_sizes import FIRST, InsertSizes
+from sink.mongodb.rows.refusals import (
+    DOLLAR_NAME,
+    IMMUTABLE,
+    NO_TRANSACTION,
+    about_a_row,
+    misfit,
+    passing,
+    refusal_in,
+    told,
+)
 from sink.mongodb.rows.row_look import Compared, RowLook
 from sink.mongodb.rows.side_by_side import Sent, SideBySide
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time, may_hold_zero_time
@@ -78,16 +84,6 @@ from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, TargetTabl
 
 _log = structlog.get_logger(__name__)
 
-_IMMUTABLE = 66
-_DOLLAR_NAME = 52
-"""DollarPrefixedFieldName: servers before 5.0 refuse such a name inside a document, except in an insert."""
-_MISFIT = frozenset({2, 28, _IMMUTABLE})
-"""BadValue, PathNotViable, ImmutableField: errors of an update, not of the resulting document."""
-_TOO_LARGE = frozenset({10334, 17419, 17420})
-_ABOUT_A_ROW = _TOO_LARGE | {2, 9, 14, 15, 22, 40, 52, 56, 57}
-"""BadValue, FailedToParse, TypeMismatch, Overflow, InvalidBSON, and refused paths and names."""
-_NO_TRANSACTION = frozenset({20, 263})
-"""IllegalOperation, OperationNotSupportedInTransaction: a capped collection allows no delete in it, a standalone server has none."""
 WAITING_BYTES = 64 << 20
 UNEXPLAINED_BYTES = 64 << 20
 _SMALL = 5
@@ -125,13 +121,10 @@ class WriteRun:
         self._unfinished = unfinished
         self._sole = sole
         self._asked = repairs_asked or RowRepairs((), None)
-        self._rest = rest
+        self._sender = BatchSender(commander, sizes, rest)
         self._limits = limits
-        self._sizes = sizes
         self._side_by_side = side_by_side
         self._replay = False
-        self._most = sys.maxsize
-        """The largest number of changes in a batch; halved when a batch takes too long."""
         self._waiting = WaitingRows()
         self._unexplained = Unexplained()
         self._unsettled: set[TableId] = set()
@@ -169,7 +162,7 @@ class WriteRun:
         together = self._confirms_together(changes, batches)
         with self._commander.confirming_together(changes[0].table.name.db) if together else nullcontext():
             begun_at = time.monotonic()
-            sent = self._side_by_side.sent(batches, self._attempt) if together and self._free else {}
+            sent = self._side_by_side.sent(batches, self._sender.attempt) if together and self._free else {}
             for number, batch in enumerate(batches):
                 found = sent.get(number)
                 lost = found is not None and found.reply is None
@@ -190,26 +183,11 @@ class WriteRun:
         """No change waits behind an earlier one of its row."""
         return not self._waiting and (self._letters is None or not self._letters.any_open)
 
-    def _attempt(self, batch: Batch) -> Sent | None:
-        """For `SideBySide`: nothing of the run changes. After an error the batch is sent again, which tells what to do about it."""
-        if len(batch.changes) > self._most_of(batch):
-            return None
-        database, command = batch.command or command_of(batch)
-        begun_at = time.monotonic()
-        try:
-            reply = self._commander.attempt(database, command, _doing(batch))
-        except RowRejected:
-            return None
-        except SluiceError as error:
-            _log.info("sent_again", reason=str(error))
-            return Sent(None, 0.0)
-        return Sent(reply, time.monotonic() - begun_at)
-
     def _begin(self, *, replay: bool) -> None:
         """Starts the result of the changes that come next."""
         self._commander.begin()
         self._replay = replay
-        self._result = WriteResult()
+        self._result = self._sender.result = WriteResult()
 
     def _ended(self) -> WriteResult:
         self._result.tally.retries = self._commander.retries
@@ -221,7 +199,7 @@ class WriteRun:
 
         `sent`: the batch was sent whole, when no change of its table waited.
         """
-        if sent is None and len(batch.changes) > self._most_of(batch):
+        if sent is None and len(batch.changes) > self._sender.most_of(batch):
             self._in_parts(batch, again=again)
             return
         replay, attempt = self._replay or again, 0
@@ -231,24 +209,25 @@ class WriteRun:
                 return
             try:
                 outcome, repeated = (
-                    self._taken(batch, sent) if sent else self._send(batch, divisible=len(batch.changes) > 1)
+                    self._sender.taken(batch, sent)
+                    if sent
+                    else self._sender.send(batch, divisible=len(batch.changes) > 1)
                 )
                 sent = None
             except TakesTooLong:
-                self._most = len(batch.changes) // 2
-                _log.info("batches_are_halved", changes=len(batch.changes), table=str(batch.changes[0].table.name))
+                self._sender.halve(batch)
                 self._in_parts(batch, again=True)
                 return
             except RowRejected as error:
-                if not _about_a_row(error):
+                if not about_a_row(error):
                     raise error.about(batch.changes[0].table.id) from error.__cause__
                 self._isolate(batch, error, again=replay)
                 return
             replay = replay or repeated
             left = self._resolve(batch, outcome, replay=replay)
-            if any(_passing(refusal) for refusal in outcome.refusals):
-                refusal = next(filter(_passing, outcome.refusals))
-                self._commander.wait(attempt, SinkUnavailable(self._said(batch.changes[refusal.index], refusal)))
+            if any(passing(refusal) for refusal in outcome.refusals):
+                refusal = next(filter(passing, outcome.refusals))
+                self._commander.wait(attempt, SinkUnavailable(told(batch.changes[refusal.index], refusal)))
                 replay, attempt = True, attempt + 1
             batch = Batch(left, batch.ordered, batch.joined)
 
@@ -262,43 +241,10 @@ class WriteRun:
         """Applies a batch in parts that are small enough for a slow target."""
         at = 0
         while at < len(batch.changes):
-            until = at + self._most_of(batch)
+            until = at + self._sender.most_of(batch)
             self._apply(Batch(batch.changes[at:until], batch.ordered, batch.joined), again=again)
             self._commander.go_on()
             at = until
-
-    def _most_of(self, batch: Batch) -> int:
-        if batch.joined or phase(batch.changes[0]) != 0:
-            return self._most
-        return min(self._most, self._sizes.most(batch.changes[0].table.id) or self._most)
-
-    def _send(self, batch: Batch, *, divisible: bool = False) -> tuple[BulkOutcome, bool]:
-        database, command = batch.command or command_of(batch)
-        begun_at = time.monotonic()
-        reply = self._commander.send(database, command, _doing(batch), divisible=divisible)
-        return self._answered(batch, reply, time.monotonic() - begun_at), reply.again
-
-    def _taken(self, batch: Batch, sent: Sent) -> tuple[BulkOutcome, bool]:
-        assert sent.reply is not None
-        self._commander.take(sent.reply, _doing(batch))
-        return self._answered(batch, sent.reply, sent.seconds), False
-
-    def _answered(self, batch: Batch, reply: TargetReply, seconds: float) -> BulkOutcome:
-        self._took(batch, seconds)
-        if self._rest is not None:
-            self._rest(seconds)
-        return outcome_of(batch, reply.document, reply.results)
-
-    def _took(self, batch: Batch, seconds: float) -> None:
-        """A command for several tables counts for each by its changes."""
-        if not batch.joined:
-            self._result.took(batch.changes[0].table.id, seconds)
-            if phase(batch.changes[0]) == 0:
-                self._sizes.took(batch.changes[0].table.id, len(batch.changes), seconds)
-            return
-        each = seconds / len(batch.changes)
-        for change in batch.changes:
-            self._result.took(change.table.id, each)
 
     def _isolate(self, batch: Batch, error: RowRejected, *, again: bool) -> None:
         """The command was refused as a whole: find the change that causes it."""
@@ -319,7 +265,7 @@ class WriteRun:
         present: list[RowChange] = []
         for refusal in outcome.refusals:
             change = batch.changes[refusal.index]
-            if _passing(refusal):
+            if passing(refusal):
                 left.append(change)
             elif change.type is RowType.INSERT and refusal.duplicate_id:
                 self._result.tally.duplicates += 1
@@ -337,27 +283,27 @@ class WriteRun:
 
     def _refused(self, change: RowChange, refusal: Refusal, *, replay: bool) -> None:
         if unauthorized_code(refusal.code, refusal.message):
-            raise SinkRefused(f"{self._said(change, refusal)}; check the roles of the sink's user")
-        if change.type is RowType.REPLACE and (refusal.duplicate_id or refusal.code == _IMMUTABLE):
+            raise SinkRefused(f"{told(change, refusal)}; check the roles of the sink's user")
+        if change.type is RowType.REPLACE and (refusal.duplicate_id or refusal.code == IMMUTABLE):
             self._displace(change)
-        elif change.document is not None and refusal.code == _DOLLAR_NAME:
+        elif change.document is not None and refusal.code == DOLLAR_NAME:
             self._renew(change)
         elif refusal.duplicate and not refusal.duplicate_id:
             self._waiting.begin(change, refusal, replay=self._replay or replay)
-        elif change.type is RowType.UPDATE and _misfit(refusal):
+        elif change.type is RowType.UPDATE and misfit(refusal):
             if replay:
                 self._apply_viable(change, refusal.message)
             else:
                 self._diverged([change], refusal.message)
         else:
-            self._reject(change, self._said(change, refusal))
+            self._reject(change, told(change, refusal))
 
     def _displace(self, change: RowChange) -> None:
         """The existing document cannot be changed into this one, only removed."""
         if holds_zero_time(change.document) or too_large_to_replace(change):
             self._renew(change)
         else:
-            self._send_alone(change, displace_command(change))
+            self._sender.send_alone(change, displace_command(change))
             self._replace(change, renewable=True)
 
     def _renew(self, change: RowChange) -> None:
@@ -365,39 +311,32 @@ class WriteRun:
         try:
             self._commander.together(partial(_renewed, change), str(change))
         except RowRejected as error:
-            refusal = _refusal_in(error)
+            refusal = refusal_in(error)
             if refusal is None:
                 self._reject(change, str(error))
-            elif refusal.code in _NO_TRANSACTION:
+            elif refusal.code in NO_TRANSACTION:
                 self._replace(change)
             elif refusal.duplicate:
                 self._waiting.begin(change, refusal, replay=self._replay)
             else:
-                self._reject(change, self._said(change, refusal))
+                self._reject(change, told(change, refusal))
 
     def _replace(self, change: RowChange, *, renewable: bool = False) -> None:
         """`renewable`: under a collation, a key finds the row of another spelling, and a document of that spelling can only be inserted."""
-        for refusal in self._send_alone(change, net_command([change])).refusals:
-            if renewable and refusal.code == _IMMUTABLE:
+        for refusal in self._sender.send_alone(change, net_command([change])).refusals:
+            if renewable and refusal.code == IMMUTABLE:
                 self._renew(change)
             elif refusal.duplicate and not refusal.duplicate_id:
                 self._waiting.begin(change, refusal, replay=self._replay)
             else:
-                self._reject(change, self._said(change, refusal))
-
-    def _send_alone(self, change: RowChange, command: tuple[str, CommandBody]) -> BulkOutcome:
-        reply = self._commander.send(*command, str(change)).document
-        outcome = outcome_of(Batch([change], ordered=True), reply, [])
-        for refusal in filter(_passing, outcome.refusals):
-            raise SinkUnavailable(self._said(change, refusal))
-        return outcome
+                self._reject(change, told(change, refusal))
 
     def _apply_viable(self, change: RowChange, reason: str) -> None:
         self._result.tally.skipped += 1
         viable = viable_command(change)
         if viable is None:
             return
-        outcome = self._send_alone(change, viable)
+        outcome = self._sender.send_alone(change, viable)
         if outcome.unmatched:
             self._missing(change)
         elif change.table.id not in self._unsettled:
@@ -434,7 +373,7 @@ class WriteRun:
 
     def _locate(self, changes: Sequence[RowChange]) -> list[RowChange]:
         """Finds the updates without a document by bisection: sending an update again changes nothing."""
-        outcome, _ = self._send(Batch(changes, ordered=False))
+        outcome, _ = self._sender.send(Batch(changes, ordered=False))
         if not outcome.unmatched:
             return []
         if len(changes) == 1:
@@ -555,7 +494,7 @@ class WriteRun:
         if self._unfinished(change.table.id):
             self._letters.leave(change)
             return False
-        self._reject(change, self._said(change, chain.refusal))
+        self._reject(change, told(change, chain.refusal))
         return True
 
     def _give_up(self) -> None:
@@ -564,13 +503,13 @@ class WriteRun:
             self._ahead |= self._letters.newer().keys()
         for chain in chains:
             table = chain.changes[0].table.id
-            if self._left_as_it_is(chain.changes[0], self._said(chain.changes[0], chain.refusal)):
+            if self._left_as_it_is(chain.changes[0], told(chain.changes[0], chain.refusal)):
                 continue
             if self._unfinished(table) or table in self._ahead:
                 self._result.unsettled.add(table)
                 continue
             for change in chain.changes:
-                self._reject(change, self._said(change, chain.refusal))
+                self._reject(change, told(change, chain.refusal))
 
     def _step(self) -> bool:
         before = len(self._waiting)
@@ -598,7 +537,7 @@ class WriteRun:
         """
         last = chain.changes[-1]
         if not any(may_hold_zero_time(change.document or change.update) for change in chain.changes):
-            outcome = self._send_alone(last, net_command(chain.changes))
+            outcome = self._sender.send_alone(last, net_command(chain.changes))
             return None if outcome.refusals else bool(outcome.unmatched)
         try:
             self._commander.together(partial(_exchanged, last.table, [chain]), str(last))
@@ -642,15 +581,6 @@ class WriteRun:
         self._letters.write(change, said)
         self._result.refused(Deviation(change=change, reason=said))
 
-    @staticmethod
-    def _said(change: RowChange, refusal: Refusal) -> str:
-        return f"{change}: {change.table.name} answers: {refusal.message} (code {refusal.code})"
-
-
-def _doing(batch: Batch) -> str:
-    first = batch.changes[0]
-    return f"{len(batch.changes)} row changes from {first.position} on into {first.table.name}"
-
 
 def _without(batch: Batch, taken: Callable[[RowChange], bool]) -> Batch:
     """The batch without the changes that are taken; the same batch, with its command, if there are none."""
@@ -676,13 +606,6 @@ def _renewed(change: RowChange, send: Send) -> None:
         send(change.table.name.db, command)
 
 
-def _refusal_in(error: RowRejected) -> Refusal | None:
-    cause = error.__cause__
-    if not isinstance(cause, OperationFailure):
-        return None
-    return Refusal(index=0, code=cause.code or 0, message=answer_of(cause))
-
-
 def _divergence(rows: Sequence[tuple[RowChange, str]]) -> Divergence:
     named = "; ".join(f"{change}: {reason}" for change, reason in rows[:_MOST_NAMED])
     more = f"; there are more than {_MOST_NAMED} such rows" if len(rows) > _MOST_NAMED else ""
@@ -690,18 +613,3 @@ def _divergence(rows: Sequence[tuple[RowChange, str]]) -> Divergence:
         f"{named}{more}. Another client writes to the target, or the target differed when the changefeed started: make these rows equal to "
         f"the source's, or let Sluice repair them (on_divergence: repair), or have the table copied anew (`sluice table recopy`); then resume"
     ).about(rows[0][0].table.id)
-
-
-def _about_a_row(error: RowRejected) -> bool:
-    """Whether the target refused a command because of one of its statements, and not because of the target's own state."""
-    cause = error.__cause__
-    return isinstance(cause, BSONError) or (isinstance(cause, OperationFailure) and cause.code in _ABOUT_A_ROW)
-
-
-def _passing(refusal: Refusal) -> bool:
-    return retryable_code(refusal.code, refusal.message)
-
-
-def _misfit(refusal: Refusal) -> bool:
-    """An error when a pipeline is evaluated has one of the server's many assertion numbers, all from 10000 on."""
-    return refusal.code in _MISFIT or (refusal.code >= 10_000 and refusal.code not in _TOO_LARGE)
