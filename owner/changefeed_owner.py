@@ -373,9 +373,8 @@ class ChangefeedOwner:
         memory.tables.take(known.records.values())
         assert status.checkpoint is not None
         behind = {table: stored.record.at for table, stored in known.stragglers.items()}
-        self._watermarks.look(
-            status.checkpoint, behind, partial(map, self.configuration.routes.target, memory.tables.names)
-        )
+        names, target = memory.tables.names, self.configuration.routes.target
+        self._watermarks.look(status.checkpoint, behind, lambda: map(target, names()))
         self._leftovers.look(known.gone)
         floor = known.floor(status.checkpoint)
         nodes = known.nodes(self._gone_at, memory.standings.failing(known.processors))

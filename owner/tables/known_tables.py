@@ -15,6 +15,21 @@ from schema_store.store import SchemaStore
 from schema_store.versions import SchemaVersions
 
 
+class SettledNames:
+    """Each table is visited when it is called for the first time, maybe in another thread: most changefeeds never need the names."""
+
+    def __init__(self, versions: SchemaVersions) -> None:
+        self._versions: SchemaVersions | None = versions
+        self._names: AbstractSet[TableName] = frozenset()
+
+    def __call__(self) -> AbstractSet[TableName]:
+        versions = self._versions
+        if versions is not None:
+            self._names = frozenset(schema.name for _, schema in versions.living() if schema.kind is not TableKind.VIEW)
+            self._versions = None
+        return self._names
+
+
 class KnownTables:
     """`tip`: the versions with every DDL seen, done or not. `replicated`: the tables after the settled DDLs, `beside` those copied beside the target's."""
 
@@ -27,7 +42,8 @@ class KnownTables:
         self._copy_starts = copy_starts
         records = list(records)
         self._settled = SchemaStore.from_records(bases.values(), records)
-        self._names: AbstractSet[TableName] | None = None
+        self.names = SettledNames(self._settled.versions)
+        """Of the tables after the settled DDLs that have rows. The same object as long as no DDL is settled."""
         self._entered = {(record.event.id, record.position) for record in records if enters(record.event)}
         self.tip = self._settled.versions.apply_all(record.event for record in records if record.open)
         self.beside = frozenset(schema.id for _, schema in self.settled if schema.beside is not None)
@@ -41,7 +57,7 @@ class KnownTables:
         if not new:
             return
         self._settled = before.take(new)
-        self._names = None
+        self.names = SettledNames(self._settled.versions)
         self._entered |= {(record.event.id, record.position) for record in new if enters(record.event)}
         effects = before.versions.effects(record.event for record in new)
         touched = sorted({table for _, effect in effects for table in effect})
@@ -58,13 +74,6 @@ class KnownTables:
     def settled(self) -> Iterable[tuple[Position, TableSchema]]:
         """The tables after the settled DDLs, views too, each with the position where it began."""
         return self._settled.versions.living()
-
-    @property
-    def names(self) -> AbstractSet[TableName]:
-        """Of the tables after the settled DDLs that have rows. The same object as long as no DDL is settled."""
-        if self._names is None:
-            self._names = frozenset(schema.name for _, schema in self.settled if schema.kind is not TableKind.VIEW)
-        return self._names
 
     @property
     def to_copy(self) -> AbstractSet[TableId]:
