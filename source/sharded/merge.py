@@ -1,10 +1,11 @@
 """`merged`, `DuplicateIds`: the rows of all shards in one order, in which the operations of one document stand as they happened. Pure.
 
 Rows are ordered by effective time. A document moves from one shard to another in two ways: with its chunk, and then the next operation
-has a later time; or by a change of its shard key, a delete and an insert of one transaction, at one time. So at one time, per document,
-the shard whose last operation is a delete comes first:
+has a later time; or by a change of its shard key, a delete and an insert of one transaction, at one time. So at one time, the operations of a document are
+ordered by its *stays* on shards, each from an insert to a delete: first the one that it was in before, last the one in which it is left.
 
-    302.40   sb   insert 7                302.40   sa   delete 7
+    302.40   sb   insert 7                302.40   sa   update 7
+    302.40   sa   update 7                302.40   sa   delete 7
     302.40   sa   delete 7      becomes   302.40   sb   insert 7
     303.1    sb   update 7                303.1    sb   update 7
 
@@ -41,16 +42,22 @@ _time = attrgetter("time")
 
 
 def merged(
-    streams: Iterable[Iterable[R]], document: Callable[[R], Hashable], deletes: Callable[[R], bool]
+    streams: Iterable[Iterable[R]],
+    document: Callable[[R], Hashable],
+    inserts: Callable[[R], bool],
+    deletes: Callable[[R], bool],
 ) -> Iterator[list[R]]:
     """The rows of each effective time. Each stream is one shard's rows, by effective time. `document`: of which table, and its `_id`."""
-    batches = stretches([([row] for row in rows) for rows in streams], document, deletes)
+    batches = stretches([([row] for row in rows) for rows in streams], document, inserts, deletes)
     for _, rows in groupby(chain.from_iterable(batches), key=_time):
         yield list(rows)
 
 
 def stretches(
-    streams: Iterable[Iterable[list[R]]], document: Callable[[R], Hashable], deletes: Callable[[R], bool]
+    streams: Iterable[Iterable[list[R]]],
+    document: Callable[[R], Hashable],
+    inserts: Callable[[R], bool],
+    deletes: Callable[[R], bool],
 ) -> Iterator[list[R]]:
     """All rows in their order, in lists that end between two times. Each stream is one shard's rows, in lists.
 
@@ -64,12 +71,12 @@ def stretches(
     while True:
         bounds = [bound for shard in shards if (bound := shard.bound()) is not None]
         if not bounds:
-            last = _in_order([shard.take(None) for shard in shards], document, deletes)
+            last = _in_order([shard.take(None) for shard in shards], document, inserts, deletes)
             if last:
                 yield last
             return
         bound = min(bounds)
-        found = _in_order([shard.take(bound) for shard in shards], document, deletes)
+        found = _in_order([shard.take(bound) for shard in shards], document, inserts, deletes)
         if found:
             yield found
         for shard in shards:
@@ -102,7 +109,12 @@ class _ShardStretch(Generic[R]):
         return taken
 
 
-def _in_order(of_shards: Sequence[list[R]], document: Callable[[R], Hashable], deletes: Callable[[R], bool]) -> list[R]:
+def _in_order(
+    of_shards: Sequence[list[R]],
+    document: Callable[[R], Hashable],
+    inserts: Callable[[R], bool],
+    deletes: Callable[[R], bool],
+) -> list[R]:
     rows = list(chain.from_iterable(of_shards))
     if sum(map(bool, of_shards)) <= 1:
         return rows
@@ -114,23 +126,40 @@ def _in_order(of_shards: Sequence[list[R]], document: Callable[[R], Hashable], d
         seen |= times
     for time in shared:
         begin, end = bisect_left(rows, time, key=_time), bisect_right(rows, time, key=_time)
-        rows[begin:end] = _in_turn(rows[begin:end], document, deletes)
+        rows[begin:end] = _in_turn(rows[begin:end], document, inserts, deletes)
     return rows
 
 
-def _in_turn(rows: list[R], document: Callable[[R], Hashable], deletes: Callable[[R], bool]) -> list[R]:
+def _in_turn(
+    rows: list[R], document: Callable[[R], Hashable], inserts: Callable[[R], bool], deletes: Callable[[R], bool]
+) -> list[R]:
     """Rows of one time. Only a delete may have to come before what another shard has of its document."""
     if not any(map(deletes, rows)):
         return rows
-    last: dict[Hashable, dict[str, R]] = defaultdict(dict)
-    for row in rows:
-        last[document(row)][row.shard] = row
+    places: dict[Hashable, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        places[document(row)].append(place)
+    ordered = list(rows)
+    for of_document in places.values():
+        history = [rows[place] for place in of_document]
+        if len({row.shard for row in history}) > 1:
+            for place, row in zip(of_document, _as_it_moved(history, inserts, deletes), strict=True):
+                ordered[place] = row
+    return ordered
 
-    def leaves(row: R) -> bool:
-        shards = last[document(row)]
-        return len(shards) > 1 and deletes(shards[row.shard])
 
-    return sorted(rows, key=lambda row: not leaves(row))
+def _as_it_moved(history: list[R], inserts: Callable[[R], bool], deletes: Callable[[R], bool]) -> Iterator[R]:
+    """The rows of one document and time, stay by stay."""
+    stays: list[list[R]] = []
+    open_ones: dict[str, list[R]] = {}
+    for row in history:
+        if row.shard not in open_ones:
+            stays.append(open_ones.setdefault(row.shard, []))
+        open_ones[row.shard].append(row)
+        if deletes(row):
+            del open_ones[row.shard]
+    stays.sort(key=lambda stay: (inserts(stay[0]), not deletes(stay[-1])))
+    return chain.from_iterable(stays)
 
 
 @dataclass(slots=True)

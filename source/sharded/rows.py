@@ -173,7 +173,7 @@ class _WindowOfShards:
         seen = reached.rows
         with ExitStack() as stack:
             shards = [stack.enter_context(closing(rows)) for rows in self._shards(reached.ts, window.end)]
-            for stretch in stretches(shards, self._document, _deletes):
+            for stretch in stretches(shards, self._document, _inserts, _deletes):
                 rows = stretch[seen:]
                 seen -= len(stretch) - len(rows)
                 if rows:
@@ -198,6 +198,10 @@ class _WindowOfShards:
 
 _FIRST_ROW = "0"
 """The least token of a row. Those of DDLs are less."""
+
+
+def _inserts(row: ShardRow) -> bool:
+    return row.header.type == b"insert" and row.of_user
 
 
 def _deletes(row: ShardRow) -> bool:

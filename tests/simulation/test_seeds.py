@@ -32,6 +32,7 @@ _ONCE_RED = (
     600132,
     700474,
     701092,
+    1000777,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 

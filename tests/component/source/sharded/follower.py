@@ -94,7 +94,12 @@ class Follower:
 
     def _rows(self, step: ClusterStep) -> Iterator[list[ShardRow]]:
         readers = [ShardRowReader(self._clients.of(shard), shard).read(range) for shard, range in step.ranges.items()]
-        yield from merged(readers, self._document, lambda row: row.header.type == b"delete")
+        yield from merged(
+            readers,
+            self._document,
+            lambda row: row.header.type == b"insert",
+            lambda row: row.header.type == b"delete",
+        )
 
     def _document(self, row: ShardRow) -> tuple[TableId, Any]:
         table = self.watch.tables.ids.get(row.uuid)

@@ -38,12 +38,29 @@ def row(time: int, shard: str, key: int, type: RowType) -> ModelRow:
 def in_one_order(*rows: ModelRow) -> list[ModelRow]:
     shards = sorted({each.shard for each in rows})
     streams = [[each for each in rows if each.shard == shard] for shard in shards]
-    return [each for group in merged(streams, lambda row: row.key, lambda row: row.type is DELETE) for each in group]
+    groups = merged(streams, lambda row: row.key, lambda row: row.type is INSERT, lambda row: row.type is DELETE)
+    return [each for group in groups for each in group]
 
 
 def test_a_document_leaves_one_shard_before_it_arrives_at_another() -> None:
     leaves, arrives, later = row(1, "sb", 7, DELETE), row(1, "sa", 7, INSERT), row(2, "sa", 7, UPDATE)
     assert in_one_order(leaves, arrives, later) == [leaves, arrives, later]
+
+
+def test_a_document_that_moves_and_is_deleted_at_once_leaves_its_first_shard_first() -> None:
+    """Its last operation on each shard is a delete. By the order of shards alone, sa would come first (seed 1000777)."""
+    on_sb = [row(1, "sb", 7, UPDATE), row(1, "sb", 7, DELETE)]
+    on_sa = [row(1, "sa", 7, INSERT), row(1, "sa", 7, DELETE)]
+    assert in_one_order(*on_sa, *on_sb) == [*on_sb, *on_sa]
+
+
+def test_a_document_that_moves_there_and_back_is_left_where_it_is() -> None:
+    on_sb = [row(1, "sb", 7, DELETE), row(1, "sb", 7, INSERT), row(1, "sb", 7, UPDATE)]
+    on_sa = [row(1, "sa", 7, INSERT), row(1, "sa", 7, DELETE)]
+    other = row(1, "sa", 8, INSERT)
+    order = in_one_order(*on_sa, other, *on_sb)
+    assert [each for each in order if each.key == 7] == [on_sb[0], *on_sa, *on_sb[1:]]
+    assert other in order
 
 
 def test_documents_that_change_places_do_so_one_by_one() -> None:
