@@ -36,6 +36,7 @@ from source.tables.row_read import Row
 from source.tables.stable_catalog import changed_each_time, disturbing_ddl
 
 _ATTEMPTS = 20
+_LOOKS = 5
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 
@@ -120,9 +121,18 @@ class ShardedSource:
         raise InvariantError("oplogs show no documents before a change: no table of such a changefeed is divided")
 
     def row(self, table: TableName, uuids: Sequence[TableId], key: bytes, *, not_before: ClusterTime) -> Row | None:
+        """Under a name that the table has before and after: a shard finds nothing under one that it had at that time only."""
         name = self._name_now(table, uuids)
-        if name is None:
-            return None
+        for _ in range(_LOOKS):
+            if name is None:
+                return None
+            row = self._row(name, uuids[0], key, not_before)
+            before, name = name, self._name_now(table, uuids)
+            if name == before:
+                return row
+        raise SourceUnavailable(f"reading a row of {table}: it was renamed at each of {_LOOKS} attempts")
+
+    def _row(self, name: TableName, table: TableId, key: bytes, not_before: ClusterTime) -> Row:
         arguments = {"filter": RawBSONDocument(key, _RAW), "limit": 1, "singleBatch": True}
         with owned_find(self._clients, name, arguments, not_before=not_before, most=1) as replies:
             having = {shard: found.documents[0] for shard, found in replies.first.items() if found.documents}
@@ -130,7 +140,7 @@ class ShardedSource:
                 raise DuplicateId(
                     f"shards {' and '.join(sorted(having))} of the source each have a document of {name} with key {key_text(key)}; remove one of "
                     "them, then copy the table again"
-                ).about(uuids[0])
+                ).about(table)
             return Row(next(iter(having.values()), None), replies.at_ts)
 
     def _name_now(self, table: TableName, uuids: Sequence[TableId]) -> TableName | None:

@@ -10,7 +10,7 @@ So a chunk that takes long may be divided between two batches, and an `_id` that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from bson.codec_options import CodecOptions
@@ -56,8 +56,8 @@ class OwnedChunk:
 
     @property
     def until(self) -> ClusterTime:
-        """The same time, unless nothing was found: a shard finds nothing, too, under a name that the table lost after that time. A time after
-        the reading makes its copy meet the rename.
+        """The same time, unless a read found nothing: a shard finds nothing, too, under a name that the table lost after that time. A time
+        after the reading makes its copy meet the rename. An open cursor notices a rename by itself.
         """
         return self._found_nothing_ts or self.after
 
@@ -72,20 +72,14 @@ class OwnedChunk:
     def _batches(self) -> Iterator[list[bytes]]:
         chunk = self._chunk
         not_before = chunk.not_before.ts.previous()
-        apart = not chunk.whole and chunk.range.last_key_apart
         with owned_find(
             self._clients, chunk.table, self._arguments(), not_before=not_before, most=_MOST_DOCUMENTS
         ) as replies:
             self._at_ts = replies.at_ts
-            found = False
-            for documents in self._in_turn(replies) if chunk.whole else self._merged(replies):
-                found = found or bool(documents)
-                yield documents
-            if apart and not self.ended:
-                for documents in self._last(replies):
-                    found = found or bool(documents)
-                    yield documents
-            self._found_nothing_ts = None if found else reach_newest(self._clients)
+            nothing = yield from _given_on(self._in_turn(replies) if chunk.whole else self._merged(replies))
+            if not chunk.whole and chunk.range.last_key_apart and not self.ended:
+                nothing |= yield from _given_on(self._last(replies))
+            self._found_nothing_ts = reach_newest(self._clients) if nothing else None
 
     def _last(self, beside: OwnedReplies) -> Iterator[list[bytes]]:
         """MaxKey is no end of a range."""
@@ -183,6 +177,15 @@ class _ShardDocuments:
                     low = middle + 1
         taken, self._documents = self._documents[:end], self._documents[end:]
         return taken
+
+
+def _given_on(batches: Iterator[list[bytes]]) -> Generator[list[bytes], None, bool]:
+    """Returns whether there was no document."""
+    nothing = True
+    for documents in batches:
+        nothing = nothing and not documents
+        yield documents
+    return nothing
 
 
 def _id(document: bytes) -> Any:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import bson
 import pytest
+from bson.max_key import MaxKey
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.documents.key_range import KeyRange
-from changefeed.errors import DuplicateId
+from changefeed.errors import DuplicateId, SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableName, TableSchema
 from devstack.sharded.cluster import ShardedCluster
@@ -186,6 +187,62 @@ def test_a_table_that_is_renamed_between_its_time_and_its_read_is_not_taken_for_
         monkeypatch.setattr(owned_find, "reach", reach_and_rename)
         read = OwnedChunk(clients, chunk)
         assert ids(read) == []
-        renamed = {"find": "oplog.rs", "filter": {"o.renameCollection": str(old)}}
-        [entry] = cluster.shards["sa"].client().local.command(renamed)["cursor"]["firstBatch"]
-        assert read.after < ClusterTime.from_bson(entry["ts"]) <= read.until
+        assert read.after < renamed_at(cluster, old) <= read.until
+
+
+def test_a_table_that_is_renamed_before_its_last_key_is_read_is_not_taken_for_one_without_it(
+    cluster: ShardedCluster, clients: ClusterClients
+) -> None:
+    """MaxKey is read apart, after the rest of the last chunk. So the table has lost its name to that read only."""
+    old, new = TableName("shop", "to the last"), TableName("shop", "to the last anew")
+    with cluster.router() as router:
+        router.insert(str(old), {"_id": 1})
+        router.insert(str(old), {"_id": MaxKey()})
+        last = KeyRange(lower=Document.of({"_id": 1}))
+        read = OwnedChunk(clients, Chunk(table=old, range=last, not_before=Position(reach_newest(clients))))
+        batches = read.batches()
+        assert [bson.decode(document)["_id"] for document in next(batches)] == [1]
+        ClusterDdl(router).rename(str(old), str(new))
+        assert b"".join(document for batch in batches for document in batch) == b""
+        assert read.after < renamed_at(cluster, old) <= read.until
+
+
+def test_a_chunk_whose_table_is_renamed_between_two_replies_is_read_again(
+    cluster: ShardedCluster, clients: ClusterClients
+) -> None:
+    old, new = TableName("shop", "of two replies"), TableName("shop", "of two replies anew")
+    with cluster.router() as router:
+        router.insert(str(old), {"_id": 0})
+        rows = [{"_id": number} for number in range(1, 6_000)]
+        command = {"insert": old.coll, "documents": rows, "writeConcern": MAJORITY}
+        router.wire("sa").command(old.db, {**command, **router.versions(str(old), "sa")})
+        batches = OwnedChunk(clients, Chunk(table=old, not_before=Position(reach_newest(clients)))).batches()
+        assert len(next(batches)) == 5_000
+        ClusterDdl(router).rename(str(old), str(new))
+        with pytest.raises(SourceUnavailable, match="the chunk is read again"):
+            list(batches)
+
+
+def test_a_row_whose_table_is_renamed_just_before_it_is_read_is_not_taken_for_one_that_is_gone(
+    cluster: ShardedCluster, clients: ClusterClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = TableName("shop", "of a row"), TableName("shop", "of a row anew")
+    with cluster.router() as router:
+        router.insert(str(old), {"_id": 1})
+        [table] = read_cluster_catalog(clients, lambda name: name == old).tables
+
+        def reach_and_rename(clients: ClusterClients, at_least_ts: ClusterTime) -> ClusterTime:
+            monkeypatch.undo()
+            ClusterDdl(router).rename(str(old), str(new))
+            return reach(clients, at_least_ts)
+
+        monkeypatch.setattr(owned_find, "reach", reach_and_rename)
+        row = ShardedSource(clients).row(old, (table.id,), bson.encode({"_id": 1}), not_before=reach_newest(clients))
+        assert row is not None
+        assert row.document == bson.encode({"_id": 1})
+
+
+def renamed_at(cluster: ShardedCluster, old: TableName) -> ClusterTime:
+    renamed = {"find": "oplog.rs", "filter": {"o.renameCollection": str(old)}}
+    [entry] = cluster.shards["sa"].client().local.command(renamed)["cursor"]["firstBatch"]
+    return ClusterTime.from_bson(entry["ts"])
