@@ -15,9 +15,10 @@ from changefeed.config.configuration import Configuration, Start
 from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import Document
 from changefeed.errors import ConfigurationError, SourceUnavailable
-from changefeed.event import DdlEvent
+from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position, Window
-from changefeed.table import TableName, TableSchema, TableSize, definition_of
+from changefeed.table import TableId, TableName, TableSchema, TableSize, definition_of
+from schema_store.definition import new_uuid
 from schema_store.rewind import rewound
 from source.tables.catalog import CatalogReading
 
@@ -99,7 +100,7 @@ def look_up(source: Catalog, event: DdlEvent) -> Document:
         ddls = list(source.ddls(Window(event.position, reading.position)))
         id = next((ddl.id for ddl in ddls if ddl.position == event.position), event.id)
         since = [ddl for ddl in ddls if ddl.position > event.position]
-        last = next((ddl.renamed_to for ddl in reversed(since) if ddl.id == id and ddl.renamed_to), event.renamed_to)
+        last = _name_after(since, id, event.renamed_to)
         if last == name:
             break
         name = last
@@ -109,3 +110,12 @@ def look_up(source: Catalog, event: DdlEvent) -> Document:
             f"{event}: expected table {event.id} in the source's catalog or in its DDL since, observed neither; they will be read again"
         )
     return definition_of(table)
+
+
+def _name_after(since: Iterable[DdlEvent], table: TableId | None, name: TableName | None) -> TableName | None:
+    """Events after a new UUID name the table by it."""
+    for ddl in since:
+        if ddl.id == table:
+            name = ddl.renamed_to or name
+            table = new_uuid(ddl) if ddl.type is DdlType.NEW_UUID else table
+    return name

@@ -248,7 +248,7 @@ class ClusterSource(Tables):
             made = [(at[0], Operation("d", ns, table.document_key(before or {}), None, ui))]
         else:
             made = [(at[0], Operation(op, ns, o, table.document_key(before or now or {}), ui))]
-        self._refuse_blocked(table, key, {shard for shard, _ in made})
+        self._refuse_blocked(table, key, {shard for shard, _ in made}, new=op == "i")
         if len(made) > 1 and self._transaction is None:
             self._transaction, self._alone = Transaction(), True
         if self._transaction is not None:
@@ -258,10 +258,12 @@ class ClusterSource(Tables):
         [(shard, operation)] = made
         return self._written(shard, table, key, operation, before)
 
-    def _refuse_blocked(self, table: PlacedTable, key: Any, shards: set[Shard]) -> None:
-        if table.blocked or table.closed & {shard.name for shard in shards}:
+    def _refuse_blocked(self, table: PlacedTable, key: Any, shards: set[Shard], *, new: bool) -> None:
+        """A `new` document waits for transactions at all shards: until one is decided, what it deletes is there."""
+        names = {shard.name for shard in shards}
+        if table.blocked or table.closed & names:
             raise NotPossible("in the critical section of a command", 13388)
-        if any((shard.name, key) in table.locked for shard in shards) or (
+        if any(key == locked and (new or shard in names) for shard, locked in table.locked) or (
             table.undecided and any(spec.get("unique") for spec in table.indexes.values())
         ):
             raise NotPossible("a transaction has written it", 112)

@@ -78,8 +78,8 @@ class PlacedTable(Table):
     """The shards at which it has ended already."""
     undecided: int = 0
     """How many transactions across shards concern it and are not over."""
-    locked: set[Any] = field(default_factory=set)
-    """The rows of these."""
+    locked: set[tuple[str, Any]] = field(default_factory=set)
+    """The rows of these, each with its shard."""
 
     @property
     def uuid(self) -> bytes:
