@@ -63,6 +63,7 @@ from owner.decision.decide import LookUp, OwnerAction, PublishBarrier, PublishSt
 from owner.decision.state import ChangefeedState, published
 from owner.decision.status import commanded
 from owner.delay import horizon
+from owner.deployments.gone_shards import FormerShardSource, GoneShards, Loss, ReadTable
 from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
 from owner.deployments.leftovers import Leftovers, Sweeper
 from owner.deployments.letter_count import LetterCount
@@ -92,7 +93,7 @@ _HISTORY = 100
 """How many settled DDLs stay in etcd, for users who ask what was applied when."""
 
 
-class OwnerSource(Catalog, HeartbeatWriter, Protocol):
+class OwnerSource(Catalog, HeartbeatWriter, FormerShardSource, Protocol):
     @property
     def feed(self) -> DdlFeed: ...
 
@@ -142,16 +143,23 @@ class _Memory:
     sightings: Sightings = field(default_factory=Sightings)
     watching: bool = False
     history: ShardedHistory | None = None
+    held: list[Taken] = field(default_factory=list)
+    """What may not be taken yet."""
 
-    def take(self, taken: Taken) -> None:
-        self.arrived += taken.events
-        self.history = taken.history
+    def take(self, taken: Taken, *, hold: bool) -> None:
         self.watching = taken.error is None
-        if taken.sighting is not None:
-            self.sightings = self.sightings.and_then(taken.sighting)
+        self.held.append(taken)
+        for each in () if hold else self.held:
+            self.arrived += each.events
+            self.history = each.history
+            if each.sighting is not None:
+                self.sightings = self.sightings.and_then(each.sighting)
+        if not hold:
+            self.held.clear()
 
     def leave_feed(self) -> None:
         self.arrived.clear()
+        self.held.clear()
         self.sightings, self.watching = Sightings(), False
         if self.subscription is not None:
             self.subscription.close()
@@ -185,6 +193,7 @@ class ChangefeedOwner:
         self._gone_at: dict[NodeId, float] = {}
         self._run = 0
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
+        self._gone = GoneShards(self._background, self._source)
         self._heartbeats = Heartbeats(f"{term.layout.cluster}/{id}", self._background, self._source)
         self._unfinished = UnfinishedCopies(id, self._background, self._open_sink)
         count = partial(term.clusters.open_letters, configuration)
@@ -401,6 +410,7 @@ class ChangefeedOwner:
 
     def _state(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> ChangefeedState:
         errors: list[SluiceError] = []
+        loss = Loss()
         resolved = status.resolved
         assert resolved is not None
         assert status.checkpoint is not None
@@ -411,12 +421,15 @@ class ChangefeedOwner:
                 start = max(resolved, known.barrier.position) if known.barrier else resolved
                 self._memory.subscription = self._source.feed.subscribe(start, self._term.wake)
             taken = self._memory.subscription.take()
-            self._memory.take(taken)
-            resolved = taken.resolved
+            loss = self._look_for_loss(taken.history, known, tables)
+            self._memory.take(taken, hold=loss.hold)
+            resolved = resolved if loss.hold else taken.resolved
             nobody = without_nodes(known.processors) if tables.replicated else None
             unwritten = self._copy_principals(known)
             errors += self._update_waits(known, status)
-            errors += [error for error in (taken.error, self._memory.error, nobody, unwritten) if error is not None]
+            also = (taken.error, self._memory.error, loss.error, nobody, unwritten)
+            errors += [error for error in also if error is not None]
+            errors += [] if known.isolates else loss.lost.values()
         else:
             self._memory.leave_feed()
         return ChangefeedState(
@@ -430,7 +443,7 @@ class ChangefeedOwner:
                 requests=known.requests,
                 repairs=known.repairs.keys(),
                 skips=known.skips,
-                lost=self._lost(known),
+                lost=self._lost(known) | {table: self._reports.of(error) for table, error in loss.lost.items()},
                 replicated=tables.replicated.keys(),
                 processors={node for node, state in self._memory.progress.nodes.items() if state.takes_tables},
                 moving=known.moving,
@@ -444,7 +457,7 @@ class ChangefeedOwner:
             tip=tables.tip,
             arrived=self._memory.arrived,
             resolved=resolved,
-            history=self._memory.history,
+            history=self._memory.history and self._memory.history.after(_read_by(known)).without(loss.gone),
             horizon=horizon(
                 known.info.configuration,
                 status,
@@ -459,6 +472,18 @@ class ChangefeedOwner:
             entered=self._memory.entered,
             letters=self._letters.look(status.letters, known.all_rows.rejected),
             errors=[self._reports.of(error) for error in errors],
+        )
+
+    def _look_for_loss(self, shown: ShardedHistory | None, known: OwnerView, tables: KnownTables) -> Loss:
+        lost = {table for table, stored in known.stragglers.items() if stored.lost}
+        open_ = [record for record in known.records.values() if record.open]
+        least = self._memory.progress.least(lost)
+        begins = min((record.position for record in open_), default=least)
+        return self._gone.look(
+            shown,
+            _read_by(known),
+            min(least, begins) if least and begins else None,
+            partial(_read_tables, tables, self._memory.progress, lost, open_),
         )
 
     def _update_waits(self, known: OwnerView, status: ChangefeedStatus) -> list[UpdateWaits]:
@@ -591,6 +616,31 @@ def _history_lost(at: Position, window: OplogWindow) -> HistoryLost:
         f"it is at {at}, which is no longer in the source's oplog (the oldest is {window.oldest_ts}, {window.oldest_ts.to_iso()}); have it copied "
         "anew: `sluice table recopy`"
     )
+
+
+def _read_by(known: OwnerView) -> ShardedHistory | None:
+    """What nodes read windows by."""
+    return known.barrier.history if known.barrier is not None else None
+
+
+def _read_tables(
+    known: KnownTables, progress: TableProgress, lost: AbstractSet[TableId], open_records: Iterable[DdlRecord]
+) -> dict[TableId, ReadTable]:
+    uuids: dict[TableId, list[TableId]] = {}
+    for uuid, table in known.tip.by_uuid().items():
+        uuids.setdefault(table, [table]).append(uuid)
+    tables = {
+        schema.id: ReadTable(name=schema.name, at=progress.of(schema.id), uuids=uuids.get(schema.id, [schema.id]))
+        for _, schema in known.settled
+        if schema.id in known.replicated and schema.id not in lost
+    }
+    for record in open_records:
+        event = record.event
+        if event.type is DdlType.CREATE and event.table is not None and event.id is not None:
+            tables[event.id] = ReadTable(
+                name=event.table, at=event.position, uuids=uuids.get(event.id, [event.id]), there=False
+            )
+    return tables
 
 
 def _reach(point: str, records: Iterable[DdlRecord]) -> None:

@@ -15,7 +15,7 @@ A transaction across shards counts by its commit timestamp C, and each shard log
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from changefeed.cluster_time import ClusterTime
@@ -23,11 +23,15 @@ from changefeed.cluster_time import ClusterTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardHistory:
-    """`host` is that of `config.shards`. It was a shard in [since_ts, until_ts); None: before all that is read, and still."""
+    """`host` is that of `config.shards`. It was a shard in [since_ts, until_ts); None: before all that is read, and still.
+
+    `gone`: it was removed, and nobody can read it any more. Tables that it may have had are lost, and the others do not need it.
+    """
 
     host: str
     since_ts: ClusterTime | None = None
     until_ts: ClusterTime | None = None
+    gone: bool = False
     late_ts: ClusterTime | None = None
     """Just after its last commit that stands beyond `resolved_ts` and counts below it."""
 
@@ -47,9 +51,19 @@ class ShardedHistory:
             return self
         shards = {**before.shards, **self.shards}
         for name in before.shards.keys() & self.shards.keys():
-            since_ts = before.shards[name].since_ts or self.shards[name].since_ts
-            shards[name] = replace(self.shards[name], since_ts=since_ts)
+            then, now = before.shards[name], self.shards[name]
+            if not then.gone:
+                shards[name] = replace(now, since_ts=then.since_ts or now.since_ts)
+            elif now.until_ts is not None and now.until_ts == then.until_ts:
+                shards[name] = then
         return replace(self, seconds=max(self.seconds, before.seconds), shards=shards)
+
+    def without(self, gone: Collection[str]) -> ShardedHistory:
+        """These shards are gone for good."""
+        if not gone:
+            return self
+        flagged = {name: replace(self.shards[name], gone=True) for name in gone}
+        return replace(self, shards={**self.shards, **flagged})
 
     def until(self, shard: str, end_ts: ClusterTime) -> ClusterTime:
         """Where a reader of commit timestamps below `end_ts` has found every commit. The shard has reached it: a removed one goes no further."""

@@ -19,6 +19,7 @@ from changefeed.config.uri import ConnectionUri
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
 from changefeed.records import DdlRecord, LetterTotals, Observation
+from changefeed.sharded.former import LeftTables, Silence
 from changefeed.table import TableName, TableSchema, TableSize
 from changefeed.users.principals import PrincipalChanges, Principals
 from credentials.expansion import expanded
@@ -82,6 +83,12 @@ class SourceConnection:
 
     def oplog_window(self) -> OplogWindow | None:
         return self._source.oplog_window()
+
+    def silence(self, shard: str, host: str) -> Silence | None:
+        return self._source.silence(shard, host)
+
+    def left_tables(self, shard: str, since_ts: ClusterTime) -> LeftTables:
+        return self._source.left_tables(shard, since_ts)
 
     def read_principals(self) -> Principals:
         return self._source.read_principals()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from changefeed.capture import Capture
 from changefeed.errors import SourceUnsupported
+from changefeed.sharded.former import Silence
 from source.connection import HELLO, Client, connect, read_command
 from source.errors import translated
-from source.sharded.shard_uri import shard_uri
+from source.sharded.hosts.former_shards import FormerShards
+from source.sharded.hosts.shard_uri import shard_uri
 
 CONFIG = "config"
 """The stream of the config servers. No shard may have this name: the server keeps it for the config shard of 8.0."""
@@ -28,12 +31,14 @@ class ClusterClients:
         credentials: Mapping[str, str] | None = None,
         app_name: str = "sluice",
         capture: Capture | None = Capture.SHARD_OPLOGS,
+        gone_after: timedelta | None = None,
     ) -> None:
-        """`capture`: None reads the primaries, for reads that must be as new as every acknowledged write."""
+        """`capture`: None reads the primaries, for reads that must be as new as every acknowledged write. `gone_after`: see `FormerShards`."""
         self._uri, self._app_name, self._capture = uri, app_name, capture
         self._credentials = dict(credentials or {})
         self._clients: dict[str, Client] = {CONFIG: connect(uri, app_name=app_name, capture=capture)}
         self._hosts: dict[str, str] = {}
+        self._former = FormerShards(gone_after)
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -83,6 +88,17 @@ class ClusterClients:
         with translated(f"looking for the former shard {shard} in config.changelog"):
             found = read_command(self.config, CONFIG, command)["cursor"]["firstBatch"]
         return str(found[0]["details"]["host"]) if found else None
+
+    def silence(self, shard: str, host: str) -> Silence | None:
+        """Of a shard that was removed. None: it answers, or it is a shard again."""
+        if shard in self.read_shards():
+            return None
+
+        def ping() -> None:
+            with translated(f"asking the former shard {shard} at {host}"):
+                read_command(self.of(shard, host), "admin", {"ping": 1})
+
+        return self._former.ask(shard, ping)
 
     def host(self, shard: str) -> str:
         """Of a shard that was connected."""

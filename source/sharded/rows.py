@@ -184,6 +184,8 @@ class _WindowOfShards:
     def _shards(self, start_ts: ClusterTime, end: Position) -> Iterator[Generator[list[ShardRow], None, None]]:
         end_ts = end.ts if not end.token or end.token < _FIRST_ROW else end.ts.next()
         for name, shard in sorted(self._history.shards.items()):
+            if shard.gone:
+                continue
             range = RowRange(
                 start_ts=max(start_ts, shard.since_ts or start_ts),
                 end_ts=min(end_ts, shard.until_ts or end_ts),

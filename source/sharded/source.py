@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from bson.binary import UUID_SUBTYPE, Binary
@@ -11,8 +12,9 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_text import key_text
-from changefeed.errors import DuplicateId, InvariantError, SourceUnavailable
+from changefeed.errors import DuplicateId, HistoryLost, InvariantError, SourceUnavailable
 from changefeed.position import Position
+from changefeed.sharded.former import LeftTables, Silence
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.users.principals import Principals
 from source.connection import Client, read_command
@@ -27,6 +29,8 @@ from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.owned.division import cluster_sizes, divide_cluster
 from source.sharded.owned.owned_find import owned_find
 from source.sharded.rows import ShardedRows
+from source.sharded.stream import ClusterStream, caught_up, operations_of
+from source.sharded.tables.left_tables import left_tables
 from source.source import ChunkRows
 from source.stream.window_reader import ReadOptions
 from source.tables.catalog import CatalogReading
@@ -101,6 +105,16 @@ class ShardedSource:
             CONFIG: self._clients.config,
             **{name: self._clients.of(name, host) for name, host in hosts.items()},
         }
+
+    def silence(self, shard: str, host: str) -> Silence | None:
+        return self._clients.silence(shard, host)
+
+    def left_tables(self, shard: str, since_ts: ClusterTime) -> LeftTables:
+        with closing(ClusterStream(CONFIG, self._clients.config, since_ts, config=True)) as stream:
+            try:
+                return left_tables(shard, since_ts, operations_of(caught_up(stream)))
+            except HistoryLost:
+                return LeftTables(all=True)
 
     def read_principals(self) -> Principals:
         raise InvariantError(

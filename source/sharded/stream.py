@@ -13,7 +13,7 @@ Before its first range it reads which transactions are prepared: those of before
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from typing import Any
@@ -73,6 +73,8 @@ _OF_USERS = {
     ]
 }
 _NUDGE_MS = 10_000
+_PATIENCE_SECONDS = 60.0
+_LOOK_AGAIN_SECONDS = 0.1
 
 
 class ClusterStream:
@@ -119,6 +121,13 @@ class ClusterStream:
     def close(self) -> None:
         if self._session is not None:
             self._session.end_session()
+
+    def give_up(self, removed_ts: ClusterTime) -> None:
+        """Nobody can read the shard any more. It counts as read up to its removal, without a prepared transaction."""
+        self.prepares = Prepares()
+        self._listed_ts = self._listed_ts or ClusterTime(0, 0)
+        self._read_ts = self._looked_ts = max(self._read_ts, removed_ts.next())
+        self._waiting_ts = None
 
     def poll(self) -> list[Unit]:
         """What was read in one stride, in the order of the entries. Raises `SourceUnavailable` if the member is behind: poll again."""
@@ -306,3 +315,32 @@ class ClusterStream:
 def in_order(units: Sequence[Unit]) -> list[Unit]:
     """By effective time, then by stream, then as the entries stand."""
     return sorted(units, key=lambda unit: (unit.ts, unit.stream, unit.entry_ts))
+
+
+def wait_for_start(stream: ClusterStream) -> None:
+    """What is read of a catalog afterwards is not older than the start: a new primary may show less than its predecessor did."""
+    give_up_at = time.monotonic() + _PATIENCE_SECONDS
+    while not stream.at_start():
+        if time.monotonic() > give_up_at:
+            raise SourceUnavailable(f"{stream.name} has not reached {stream.start_ts} within {_PATIENCE_SECONDS:g} s")
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def caught_up(stream: ClusterStream) -> list[Unit]:
+    """From its start up to a majority point of now, so that the reading of a catalog before this call is not newer."""
+    units: list[Unit] = []
+    give_up_at = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            units += stream.poll()
+        except SourceUnavailable:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(_LOOK_AGAIN_SECONDS)
+            continue
+        if stream.caught_up:
+            return units
+
+
+def operations_of(units: Iterable[Unit]) -> list[Operation]:
+    return [operation for unit in in_order(list(units)) for operation in unit.operations]

@@ -17,22 +17,29 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from pymongo.errors import PyMongoError
+import structlog
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, RetryableError, SourceUnavailable
+from changefeed.errors import HistoryLost, RetryableError
 from changefeed.position import Position
 from changefeed.sharded.history import ShardedHistory, ShardHistory
 from changefeed.table import TableId, TableName
-from source.connection import read_command
-from source.errors import error_text
 from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.resolved import held_by, nudges, resolved
 from source.sharded.row_reader import RowRange
-from source.sharded.stream import ClusterStream, in_order
+from source.sharded.stream import ClusterStream, caught_up, in_order, operations_of, wait_for_start
 from source.sharded.tables.catalog_reading import OplogsBefore, read_collections, read_config, read_views
 from source.sharded.tables.index_reading import read_chunks, read_indexes
-from source.sharded.tables.live_tables import SHARDS, ClusterChange, LiveTables, NewUuid, document_id
+from source.sharded.tables.live_tables import (
+    DATABASES,
+    GONE,
+    SHARDS,
+    ClusterChange,
+    LiveTables,
+    NewUuid,
+    changed_field,
+    document_id,
+)
 from source.sharded.tables.owned_ddl import IndexName, OwnedDdl, rewound_indexes
 from source.sharded.tables.place import place_of
 from source.sharded.tables.rewind import rewound, rewound_shard
@@ -41,10 +48,10 @@ from source.tables.one_term import one_term
 
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.05, 0.2
 _THREADS = 16
-_PATIENCE_SECONDS = 60.0
-_LOOK_AGAIN_SECONDS = 0.1
 
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +89,10 @@ class ClusterWatch:
         self._since: dict[str, ClusterTime] = {}
         self._former: dict[str, ShardHistory] = {}
         """Shards that were removed."""
+        self._removed: dict[str, ClusterTime] = {}
+        """When, as the config servers' oplog tells. Not all of them are read up to there."""
+        self._gone: set[str] = set()
+        """Those of them that nobody can read any more."""
         self._wait = 0.0
         try:
             self.tables, self.owned = self._opened(start_ts, ids or {})
@@ -109,8 +120,9 @@ class ClusterWatch:
 
     def poll(self) -> ClusterStep:
         time.sleep(self._wait)
-        trouble = self._read(self._streams.values())
+        trouble = self._read(self._readable)
         trouble |= self._admit()
+        self._give_up(trouble)
         trouble |= {name: each.stalled for name, each in self._streams.items() if each.stalled is not None}
         before = self._resolved
         self._advance()
@@ -140,11 +152,17 @@ class ClusterWatch:
             trouble=trouble,
         )
 
+    @property
+    def _readable(self) -> list[ClusterStream]:
+        return [stream for name, stream in self._streams.items() if name not in self._gone]
+
     def _history(self) -> ShardedHistory:
         shards = {
             name: ShardHistory(
                 host=self._clients.host(name),
                 since_ts=self._since.get(name),
+                until_ts=self._removed[name] if name in self._gone else None,
+                gone=name in self._gone,
                 late_ts=late_ts if (late_ts := stream.prepares.until(self._resolved)) > self._resolved else None,
             )
             for name, stream in self._streams.items()
@@ -176,6 +194,32 @@ class ClusterWatch:
             for operation in unit.operations:
                 if operation["ns"] == str(SHARDS) and operation["op"] == "i":
                     self._added[operation["o"]["_id"]] = _AddedShard(operation["o"]["host"], unit.ts)
+                if operation["ns"] == str(SHARDS) and operation["op"] == "d":
+                    self._removed[str(document_id(operation))] = unit.ts
+
+    def _give_up(self, trouble: dict[str, RetryableError]) -> None:
+        """A shard that was removed and does not answer holds `resolved` until it is gone. What it told last stands before it is left out."""
+        for shard, removed_ts in self._removed.items():
+            stream = self._streams.get(shard)
+            if stream is None or shard not in trouble or shard in self._gone or stream.point.complete_ts > removed_ts:
+                continue
+            try:
+                silence = self._clients.silence(shard, self._clients.host(shard))
+            except RetryableError:
+                continue
+            why = f"shard {shard} was removed at {removed_ts}, but its history from {stream.point.complete_ts} on is needed"
+            if silence is not None and not silence.over:
+                trouble[shard] = silence.told(why)
+            elif silence is not None:
+                pending = [each for unit in in_order(self._pending) for each in unit.operations]
+                _refuse_primary(shard, why, self.tables.primaries, pending)
+                last_ts = max(stream.point.read_ts, self._resolved)
+                left_out = {"op": GONE, "ns": str(SHARDS), "o": {"_id": shard}}
+                self._pending.append(Unit(ts=last_ts, stream="", entry_ts=last_ts, operations=(left_out,)))
+                stream.give_up(removed_ts)
+                self._gone.add(shard)
+                del trouble[shard]
+                log.warning("shard_gone", shard=shard, removed=str(removed_ts), reason=str(silence.error))
 
     def _nudge(self, away: Container[str]) -> dict[str, RetryableError]:
         """Has streams that are not `away` reach what waits for them."""
@@ -184,16 +228,14 @@ class ClusterWatch:
             return {}
         trouble: dict[str, RetryableError] = {}
         looks = {
-            name: partial(each.look_for_rows, self._resolved)
-            for name, each in self._streams.items()
-            if name not in away
+            each.name: partial(each.look_for_rows, self._resolved) for each in self._readable if each.name not in away
         }
         self._at_once(looks, trouble)
         points = {name: each.point for name, each in self._streams.items()}
-        asked = {name: ts for name, ts in nudges(points).items() if name not in away}
+        asked = {name: ts for name, ts in nudges(points).items() if name not in away and name not in self._gone}
         if not asked:
             return trouble
-        furthest = max(points, key=lambda name: points[name].read_ts)
+        furthest = max(points.keys() - self._gone, key=lambda name: points[name].read_ts)
         proof = self._streams[furthest].cluster_time
         self._at_once({name: partial(self._streams[name].nudge, ts, proof) for name, ts in asked.items()}, trouble)
         return trouble | self._read([self._streams[name] for name in asked if name not in trouble])
@@ -224,14 +266,18 @@ class ClusterWatch:
 
     def _shard_changed(self, operation: Operation, at: Position) -> None:
         shard = str(document_id(operation))
-        if operation["op"] == "i":
+        if operation["op"] == "i" and shard in self._arriving:
             arriving = self._arriving.pop(shard)
             self.tables.shard_added(shard, arriving.collections, arriving.views)
             self.owned.shard_added(shard, arriving.indexes)
         elif operation["op"] == "d":
-            self._streams.pop(shard).close()
+            if shard in self._streams:
+                self._streams.pop(shard).close()
             self._former[shard] = ShardHistory(
-                host=self._clients.host(shard), since_ts=self._since.pop(shard, None), until_ts=at.ts
+                host=self._clients.host(shard),
+                since_ts=self._since.pop(shard, None),
+                until_ts=at.ts,
+                gone=shard in self._gone,
             )
 
     def _admit(self) -> dict[str, RetryableError]:
@@ -246,7 +292,7 @@ class ClusterWatch:
                 continue
             del self._added[shard]
             self._since[shard] = added.ts
-            operations = _operations(opened.units)
+            operations = operations_of(opened.units)
             by_shard = {uuid: {shard: found} for uuid, found in opened.indexes.items()}
             indexes = rewound_indexes(by_shard, {shard: operations})
             self._arriving[shard] = _ArrivingShard(
@@ -262,7 +308,7 @@ class ClusterWatch:
         client = self._clients.of(shard, host)
         stream = ClusterStream(shard, client, start_ts)
         stream.reach_start(self._streams[CONFIG].cluster_time)
-        _wait_for_start(stream)
+        wait_for_start(stream)
         with one_term(client, f"reading the collections of shard {shard}"):
             collections = read_collections(client, shard)
             asked = {
@@ -271,36 +317,36 @@ class ClusterWatch:
                 if (not name.system if wanted is None else uuid in wanted)
             }
             indexes = read_indexes(client, shard, asked)
-        units = _caught_up(stream)
+        units = caught_up(stream)
         self._streams[shard] = stream
         return _OpenedShard(collections, indexes, units)
 
     def _former_host(self, shard: str, removed_ts: ClusterTime, start_ts: ClusterTime) -> str:
-        """Of a shard that was removed after the start. It has history that is needed, and has to run until that was read."""
+        """Of a shard that was removed after the start. It has history that is needed, and has to run until that was read, unless it is gone."""
         host = self._clients.read_former_host(shard)
         why = f"shard {shard} was removed at {removed_ts}, but its history from {start_ts} on is needed"
         if host is None:
             raise HistoryLost(
                 f"{why}, and config.changelog no longer says where it is; remove the changefeed and create it again with a new initial copy"
             )
-        try:
-            read_command(self._clients.of(shard, host), "admin", {"ping": 1})
-        except PyMongoError as error:
-            raise SourceUnavailable(
-                f"{why}, and it does not answer at {host}: {error_text(error)}; start it again until the changefeed is past that time. If it is "
-                "gone for good, remove the changefeed and create it again with a new initial copy"
-            ) from error
+        silence = self._clients.silence(shard, host)
+        if silence is not None and not silence.over:
+            raise silence.told(why)
+        if silence is not None:
+            self._gone.add(shard)
+            self._former[shard] = ShardHistory(host=host, until_ts=removed_ts, gone=True)
+            log.warning("shard_gone", shard=shard, removed=str(removed_ts), reason=str(silence.error))
         return host
 
     def _opened(self, start_ts: ClusterTime, ids: Mapping[TableId, TableId]) -> tuple[LiveTables, OwnedDdl]:
         self._clients.refuse_others()
         client = self._clients.config
         stream = ClusterStream(CONFIG, client, start_ts, config=True)
-        _wait_for_start(stream)
+        wait_for_start(stream)
         with one_term(client, "reading the catalog of the config servers"):
             config, hosts = read_config(client), dict(self._clients.read_shards())
             chunks = read_chunks(client, start_ts)
-        config_units = _caught_up(stream)
+        config_units = caught_up(stream)
         self._streams[CONFIG] = stream
         for unit in config_units:
             for operation in unit.operations:
@@ -309,25 +355,32 @@ class ClusterWatch:
                     hosts[removed] = self._former_host(removed, unit.ts, start_ts)
                 if operation["ns"] == str(SHARDS) and operation["op"] == "i":
                     hosts.pop(operation["o"]["_id"], None)
+        config_operations = operations_of(config_units)
+        hosts = {name: host for name, host in hosts.items() if name not in self._gone}
         wanted = config.filling.union(config.sharded.values())
         opening = {name: self._threads.submit(self._open, name, host, start_ts, wanted) for name, host in hosts.items()}
         opened = {name: each.result() for name, each in opening.items()}
-        operations = {name: _operations(each.units) for name, each in opened.items()}
+        operations = {name: operations_of(each.units) for name, each in opened.items()}
         state = rewound(
             config,
-            _operations(config_units),
+            config_operations,
             {name: each.collections for name, each in opened.items()},
             operations,
             OplogsBefore(self._clients, start_ts),
         )
+        for shard in self._gone:
+            why = f"shard {shard} was removed at {self._former[shard].until_ts}, but its history from {start_ts} on is needed"
+            _refuse_primary(shard, why, state.primaries, config_operations)
         self._take(config_units)
+        for shard in self._gone:
+            self._added.pop(shard, None)
         indexes: dict[TableId, dict[str, Mapping[IndexName, Mapping[str, Any]]]] = {}
         for name, each in opened.items():
             self._pending += each.units
             for uuid, found in each.indexes.items():
                 indexes.setdefault(uuid, {})[name] = found
         tables = LiveTables.of(state, ids)
-        return tables, OwnedDdl.of(tables, chunks, rewound_indexes(indexes, operations))
+        return tables, OwnedDdl.of(tables, chunks, rewound_indexes(indexes, operations), self._gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,30 +405,18 @@ class _AddedShard:
     ts: ClusterTime
 
 
-def _wait_for_start(stream: ClusterStream) -> None:
-    """What is read of a catalog afterwards is not older than the start: a new primary may show less than its predecessor did."""
-    give_up_at = time.monotonic() + _PATIENCE_SECONDS
-    while not stream.at_start():
-        if time.monotonic() > give_up_at:
-            raise SourceUnavailable(f"{stream.name} has not reached {stream.start_ts} within {_PATIENCE_SECONDS:g} s")
-        time.sleep(_LOOK_AGAIN_SECONDS)
-
-
-def _caught_up(stream: ClusterStream) -> list[Unit]:
-    """From its start up to a majority point of now, so that the reading of a catalog before this call is not newer."""
-    units: list[Unit] = []
-    give_up_at = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            units += stream.poll()
-        except SourceUnavailable:
-            if time.monotonic() > give_up_at:
-                raise
-            time.sleep(_LOOK_AGAIN_SECONDS)
-            continue
-        if stream.caught_up:
-            return units
-
-
-def _operations(units: Iterable[Unit]) -> list[Operation]:
-    return [operation for unit in in_order(list(units)) for operation in unit.operations]
+def _refuse_primary(shard: str, why: str, primaries: Mapping[str, str], operations: Iterable[Operation]) -> None:
+    """Of a shard that is gone. It alone logs the DDL of unsharded tables and of views."""
+    primary_of = {db for db, primary in primaries.items() if primary == shard}
+    for operation in operations:
+        if (
+            operation["ns"] == str(DATABASES)
+            and operation["op"] != "d"
+            and changed_field(operation, "primary") == shard
+        ):
+            primary_of.add(document_id(operation))
+    if primary_of:
+        raise HistoryLost(
+            f"{why}. It is gone, and it was the primary shard of {', '.join(sorted(primary_of))}, whose schema changes no other shard has; "
+            "remove the changefeed and create it again with a new initial copy"
+        )

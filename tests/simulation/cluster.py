@@ -20,6 +20,7 @@ import coordination.failpoint
 import owner.changefeed_owner
 import owner.ddl.jobs
 import owner.deployments.connections
+import owner.deployments.gone_shards
 import owner.etcd_view
 import owner.owner
 import owner.tables.node_standings
@@ -39,6 +40,7 @@ import sink.mongodb.rows.write_run
 import source.opening
 import source.oplog.row_reader
 import source.sharded.cluster_clients
+import source.sharded.hosts.former_shards
 import source.tables.chunks
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
@@ -542,6 +544,8 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
+        (source.sharded.hosts.former_shards, "GONE_AFTER", timedelta(seconds=12)),
+        (owner.deployments.gone_shards, "_EVERY_SECONDS", 1.0),
         (owner.tables.node_standings, "PATIENCE", timedelta(seconds=3)),
         (owner.tables.node_standings, "SERVES_FOR", timedelta(seconds=2)),
         (owner.tables.node_standings, "INHERITS", timedelta(seconds=6)),

@@ -168,8 +168,9 @@ class Judge:
         executing = [
             record
             for record in self._records.values()
-            if record.state is DdlState.EXECUTING and (name in record.scope.names or name.db in record.scope.databases)
-        ]
+            if (record.state is DdlState.EXECUTING or (late and record.open and record.refused is not None))
+            and (name in record.scope.names or name.db in record.scope.databases)
+        ]  # a build goes on in the target, though its command was interrupted, and refused when it was sent again
         meant = [record for record in executing if _means(record, what)]
         if not meant:
             raise Violation(f"I5: {what} on {name}, but no record of it is executing: {[r.event for r in executing]}")

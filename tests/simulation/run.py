@@ -39,6 +39,9 @@ from tests.simulation.workload import Workload
 
 _LATE = 0.25
 """The part of the runs in which tables are added to the filter."""
+_LEAST_SHARDS = 2
+_RETIRES = 0.4
+"""The part of the clusters with more shards of which one is removed."""
 _SHARDED = 0.3
 """The part of the runs whose source is a sharded cluster."""
 _SETTLING = 200.0
@@ -130,6 +133,7 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
         machine.after(3 + late.random() * length, partial(cluster.widen, agreement.configuration(whole=True)))
     end = machine.now + length
     _act_until(machine, workload, end, length / random.choice((20, 60, 150)))
+    _retire_a_shard(cluster, end)
     user = User(cluster, random)
     accidents = Faults(cluster, random, end, user) if faults else None
     machine.run(end, lambda: bool(judge.failed))
@@ -151,6 +155,13 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
         raise Violation(judge.stuck())
     judge.count_source()
     _check_convergence(judge, user)
+
+
+def _retire_a_shard(cluster: Cluster, end: float) -> None:
+    source, machine = cluster.source, cluster.machine
+    if isinstance(source, ClusterSource) and len(source.shards) > _LEAST_SHARDS and source.fate.random() < _RETIRES:
+        name = source.fate.choice(sorted(source.shards))
+        machine.after(source.fate.random() * (end - machine.now), lambda: source.retire(name))
 
 
 def _capture(cluster: Cluster, random: Random) -> tuple[Capture, Capture | None]:

@@ -18,6 +18,7 @@ from changefeed.records import DdlRecord, RepairRequest, Straggler, TableRequest
 from changefeed.table import TableId
 from coordination.layout import child, decode, encode
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
+from tests.simulation.source.sharded.cluster import ClusterSource
 
 _LOOKS_EVERY = 1.0
 
@@ -76,7 +77,8 @@ class User:
             return
         if self._patient_until is None and self._recopies.random() < self._copies_anew:
             self._ask_of_one(TableVerb.RECOPY, self._recopies)
-        for table in self._lost() if self._copies_anew else ():
+        retired = isinstance(self._cluster.source, ClusterSource) and self._cluster.source.retired
+        for table in self._lost() if self._copies_anew or retired else ():
             self._ask(table, TableVerb.RECOPY)
         for table in self._waiting():
             if self._random.random() < self._eager:

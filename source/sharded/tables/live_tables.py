@@ -38,6 +38,10 @@ COLLECTIONS, DATABASES, SHARDS, CHUNKS = (
 COORDINATORS = TableName("config", "system.sharding_ddl_coordinators")
 
 
+GONE = "gone"
+"""The operation of an entry of our own in config.shards: the shard was removed, and cannot be read from here on."""
+
+
 class ContradictoryCluster(InvariantError):
     """An entry of a shard or of the config servers does not fit what was known of the cluster."""
 
@@ -137,6 +141,11 @@ class LiveTables:
     def live(self) -> Mapping[TableId, LiveTable]:
         """By the UUID that is live now."""
         return self._live
+
+    @property
+    def primaries(self) -> Mapping[str, str]:
+        """The primary shard of each database."""
+        return self._primaries
 
     def owner_by_name(self, name: TableName) -> str | None:
         """The shard of a table that is not sharded."""
@@ -262,7 +271,7 @@ class LiveTables:
             yield from self._collection_entry(operation, at)
         elif ns == DATABASES:
             yield from self._database_entry(operation, at)
-        elif ns == SHARDS and operation["op"] == "d":
+        elif ns == SHARDS and operation["op"] in ("d", GONE):
             yield from self._shard_removed(str(document_id(operation)), operation, at)
         elif ns == COORDINATORS and operation["op"] == "d":
             self._refuse_unfinished(operation, at)
@@ -336,6 +345,8 @@ class LiveTables:
         for uuid in sorted(uuid for uuid, names in self._holders.items() if shard in names):
             if uuid in self._ending:
                 yield from self._dropped(shard, uuid, operation, at)
+                if self._names(uuid) and uuid in self._live:
+                    yield from self._rename_complete(uuid, operation, at)
             else:
                 self._gone(uuid, shard)
 

@@ -28,7 +28,16 @@ from changefeed.table import TableId
 from source.ddl.ddl_description import uuid_of
 from source.ddl.index_spec import indexes_description
 from source.oplog.ddl_entry import OF_SHARDS, ddls_of_entry
-from source.sharded.tables.live_tables import CHUNKS, COORDINATORS, ClusterChange, LiveTables, NewUuid, document_id
+from source.sharded.tables.live_tables import (
+    CHUNKS,
+    COORDINATORS,
+    GONE,
+    SHARDS,
+    ClusterChange,
+    LiveTables,
+    NewUuid,
+    document_id,
+)
 from source.sharded.unit import Operation
 
 IndexName: TypeAlias = tuple[str, Document]
@@ -71,12 +80,14 @@ class OwnedDdl:
     _dropped: set[tuple[TableId, IndexName]] = field(default_factory=set)
     """Of tables that are unknown, or known in part: drops that were shown."""
     _modified: dict[tuple[TableId, Document], _Modification] = field(default_factory=dict)
+    _gone: set[str] = field(default_factory=set)
+    """Shards that were removed and cannot be read: what they have is not known, and does not count."""
     _begun: set[Document] = field(default_factory=set)
     """Coordinators that began after the start."""
 
     @classmethod
-    def of(cls, tables: LiveTables, chunks: ChunkReading, indexes: IndexReading) -> OwnedDdl:
-        owned = cls(tables)
+    def of(cls, tables: LiveTables, chunks: ChunkReading, indexes: IndexReading, gone: Iterable[str] = ()) -> OwnedDdl:
+        owned = cls(tables, _gone=set(gone))
         for id, (uuid, shard) in chunks.items():
             owned._own(id, uuid, shard)
         for uuid, by_shard in indexes.items():
@@ -104,6 +115,8 @@ class OwnedDdl:
             yield from self._chunk(operation, at)
         elif ns == str(COORDINATORS):
             yield from self._coordinator(operation, at)
+        elif ns == str(SHARDS) and operation["op"] == GONE:
+            yield from self._without(str(document_id(operation)), at)
         elif operation["op"] == "c" and (uuid := uuid_of(operation.get("ui"))) is not None:
             yield from self._command(shard, uuid, operation, at)
 
@@ -130,7 +143,8 @@ class OwnedDdl:
         primary = self._tables.owner_by_name(table.name)
         if primary is not None:
             return frozenset({primary})
-        return frozenset(shard for shard, chunks in self._counts.get(uuid, Counter()).items() if chunks)
+        counts = self._counts.get(uuid, Counter())
+        return frozenset(shard for shard, chunks in counts.items() if chunks and shard not in self._gone)
 
     def _command(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         o = operation["o"]
@@ -249,6 +263,19 @@ class OwnedDdl:
         for uuid in touched:
             if before != self._chunks.get(id) and uuid in self._tables.live and self.owners(uuid):
                 yield from self._new_indexes(uuid, at)
+
+    def _without(self, shard: str, at: Position) -> Iterator[ClusterChange]:
+        """What waited for this shard is whole."""
+        self._gone.add(shard)
+        for uuid in [uuid for uuid, counts in self._counts.items() if counts[shard]]:
+            if uuid not in self._tables.live:
+                continue
+            yield from self._new_indexes(uuid, at)
+            for (of, o), found in list(self._modified.items()):
+                if of == uuid and self.owners(uuid) <= found.shards:
+                    del self._modified[of, o]
+                    command = {"op": "c", "ns": f"{self._tables.live[uuid].name.db}.$cmd", "o": o.decode()}
+                    yield from () if found.shown else self._as_the_table(uuid, command, at)
 
     def _own(self, id: Any, uuid: TableId, shard: str) -> None:
         self._chunks[id] = uuid, shard

@@ -43,7 +43,7 @@ class ShardSession(Session):
 
 class ShardClient(SourceClient):
     def __init__(self, cluster: ClusterSource, name: str, network: Network) -> None:
-        self.shard = cluster.streams[name]
+        self.shard = {**cluster.streams, **cluster.retired}[name]
         super().__init__(self.shard, network)  # type: ignore[arg-type]  # a replica set without the tables that a whole source has
         self.cluster = cluster
         self.admin = ShardDatabase(self, "admin")
@@ -210,6 +210,9 @@ class ShardDatabase(Database):
         query = _as_read(body.get("filter") or {})
         found = [each for each in documents if matches(query, _as_read(each))]
         for field, order in reversed(dict(body.get("sort", {})).items()):
+            if field == "$natural":
+                found = found[::order]
+                continue
             found.sort(key=lambda each, field=field: each[field], reverse=order < 0)  # type: ignore[misc]
         found = found[: body.get("limit") or None]
         reply = {"cursor": {"firstBatch": found, "id": Int64(0), "ns": f"config.{body['find']}"}, "ok": 1.0}

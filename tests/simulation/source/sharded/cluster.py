@@ -17,7 +17,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from operator import itemgetter
+from random import Random
 from typing import Any, TypeAlias
 
 from bson.binary import Binary
@@ -31,7 +33,7 @@ from tests.simulation.clockwork.machine import Machine
 from tests.simulation.source.oplog import NOTHING_BEFORE, Operation, place
 from tests.simulation.source.sharded import ddl, moves
 from tests.simulation.source.sharded.config_servers import CONFIG, ConfigServers
-from tests.simulation.source.sharded.placement import PlacedTable
+from tests.simulation.source.sharded.placement import Chunk, PlacedTable
 from tests.simulation.source.sharded.shard import Shard, new_session
 from tests.simulation.source.tables import NotPossible, Row, Table, Tables
 
@@ -98,6 +100,11 @@ class ClusterSource(Tables):
         """The tables of UUIDs that superseded a table's first one."""
         self.last_event = Position(self.config.clock)
         self._slow_reads = self._slow_scan = 0.0
+        self.fate = Random(f"removed shards of {machine.seed}")
+        """Apart from the other choices, so that seeds without it stay what they are."""
+        self.draining: set[str] = set()
+        self.retired: dict[str, Shard] = {}
+        """Shards that were removed. What the changefeed has not read, they still have to tell."""
         for name in self.shards:
             self.admit(name)
         for db in databases:
@@ -109,9 +116,20 @@ class ClusterSource(Tables):
     def streams(self) -> Mapping[str, Shard]:
         return {CONFIG: self.config, **self.shards}
 
+    @property
+    def takers(self) -> list[Shard]:
+        """Those that may get chunks and databases."""
+        return [shard for name, shard in self.shards.items() if name not in self.draining]
+
+    @property
+    def _servers(self) -> list[Shard]:
+        return [*self.streams.values(), *self.retired.values()]
+
     def admit(self, name: str) -> None:
         self.tell(self.shards[name], self.config)
-        self.config.put("shards", {"_id": name, "host": f"{name}/{name}:27018", "state": 1})
+        host = f"{name}/{name}:27018"
+        self.config.put("shards", {"_id": name, "host": host, "state": 1})
+        self.config.log_change("addShard", {"name": name, "host": host})
         self.tell(self.config, self.shards[name])
 
     def database_document(self, db: str, primary: str) -> dict[str, Any]:
@@ -478,11 +496,16 @@ class ClusterSource(Tables):
         self.primary_of(db)
         self.begin_act(ddl.drop_database(self, db), *self._whole(db))
 
-    def move_chunk(self, name: TableName) -> None:
+    def move_chunk(self, name: TableName, chunk: Chunk | None = None) -> None:
         table = self._known(name)
         if not table.key:
             raise NotPossible("it is not sharded")
-        self.begin_act(moves.move_chunk(self, table), *self._subjects(name))
+        self.begin_act(moves.move_chunk(self, table, chunk), *self._subjects(name))
+
+    def retire(self, name: str) -> None:
+        """Removes a shard, which may stop for good soon afterwards."""
+        self.draining.add(name)
+        self._run(moves.retire_shard(self, self.shards[name]))
 
     def move_primary(self, db: str, *, fails: bool) -> None:
         self.primary_of(db)
@@ -493,7 +516,7 @@ class ClusterSource(Tables):
         table = self._known(name)
         if not table.key:
             raise NotPossible("it is not sharded")
-        shards = self.machine.random.sample([*self.shards.values()], min(owners, len(self.shards)))
+        shards = self.machine.random.sample(self.takers, min(owners, len(self.takers)))
         self.begin_act(moves.reshard(self, table, shards), *self._subjects(name))
 
     def _subjects(self, *names: TableName) -> list[object]:
@@ -584,7 +607,8 @@ class ClusterSource(Tables):
         return min(shard.begin_of_transactions(ts) for shard in self.shards.values())
 
     def has_lost(self, ts: ClusterTime) -> bool:
-        return any(shard.has_lost(ts) for shard in self.shards.values())
+        gone = [shard.removed_ts for shard in self.retired.values() if shard.down.until == inf and shard.removed_ts]
+        return any(ts < removed_ts for removed_ts in gone) or any(shard.has_lost(ts) for shard in self.shards.values())
 
     def forget_what_is_not_needed(self, needed: ClusterTime) -> None:
         self.machine.random.choice([*self.shards.values()]).forget_what_is_not_needed(needed)
@@ -603,7 +627,7 @@ class ClusterSource(Tables):
     @slow_reads.setter
     def slow_reads(self, seconds: float) -> None:
         self._slow_reads = seconds
-        for shard in self.streams.values():
+        for shard in self._servers:
             shard.slow_reads = seconds
 
     @property
@@ -613,11 +637,11 @@ class ClusterSource(Tables):
     @slow_scan.setter
     def slow_scan(self, seconds: float) -> None:
         self._slow_scan = seconds
-        for shard in self.streams.values():
+        for shard in self._servers:
             shard.slow_scan = seconds
 
     def asks_nobody(self) -> None:
-        for shard in self.streams.values():
+        for shard in self._servers:
             shard.asks_nobody()
 
 

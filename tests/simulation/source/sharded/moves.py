@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -31,15 +33,17 @@ if TYPE_CHECKING:
     from tests.simulation.source.sharded.cluster import Act, ClusterSource
 
 _SECTIONS = "config.collection_critical_sections"
+_DRAINS_SECONDS = 20.0
+_AWAY_SECONDS = 6.0
 _OTHER_SPLITS = {"_id": (2, 4), "f": (30, 70)}
 
 
-def move_chunk(cluster: ClusterSource, table: PlacedTable) -> Act:
+def move_chunk(cluster: ClusterSource, table: PlacedTable, chunk: Chunk | None = None) -> Act:
     """Rows are copied while they change. Then they are written at their new shard, and later cleaned up at the old one."""
     random = cluster.machine.random
-    chunk = random.choice(table.chunks)
+    chunk = chunk or random.choice(table.chunks)
     donor = cluster.shards[chunk.shard]
-    recipient = random.choice([shard for shard in cluster.shards.values() if shard is not donor])
+    recipient = random.choice([shard for shard in cluster.takers if shard is not donor])
     _refuse_unlike(donor, recipient, table)
     ns = str(table.name)
     cluster.tell(donor, recipient)
@@ -129,7 +133,7 @@ def move_primary(cluster: ClusterSource, db: str, *, fails: bool) -> Act:
     """Its tables that are not sharded get another UUID, and are copied. If it fails, the copies are dropped."""
     random = cluster.machine.random
     old = cluster.primary_of(db)
-    new = random.choice([shard for shard in cluster.shards.values() if shard is not old])
+    new = random.choice([shard for shard in cluster.takers if shard is not old])
     tables = [table for name, table in cluster.tables.items() if name.db == db]
     plain = [table for table in tables if not table.key]
     yield from decided(*tables)
@@ -311,3 +315,51 @@ def _chunks(cluster: ClusterSource, key: str, owners: list[Shard]) -> list[Chunk
         Chunk(cluster.new_object_id(), low, high, shard.name, Timestamp(1, number), [(ts, shard.name)])
         for number, (low, high, shard) in enumerate(zip(lows, highs, owners, strict=True))
     ]
+
+
+def retire_shard(cluster: ClusterSource, shard: Shard) -> Act:
+    """It is drained: what it owns moves to others. Then the config servers forget it."""
+    give_up_at = cluster.machine.now + _DRAINS_SECONDS
+    while _owns_something(cluster, shard) or cluster.acts > 1:
+        if cluster.machine.now > give_up_at:
+            cluster.draining.discard(shard.name)
+            return
+        with suppress(NotPossible):
+            _move_something(cluster, shard)
+        yield 0.02
+    ts = cluster.config.remove("shards", shard.name)
+    cluster.retired[shard.name] = cluster.shards.pop(shard.name)
+    cluster.draining.discard(shard.name)
+    shard.removed_ts = ts
+    shard.hold_majority(cluster.machine.now)
+    cluster.happened(cluster.ddl_place(cluster.config, ts))
+    cluster.tell(cluster.config, shard, *cluster.shards.values())
+    cluster.machine.count("source: shard removed")
+    cluster.machine.note("source", f"{shard.name} is removed at {ts}")
+    yield from settled([cluster.config])
+    match cluster.fate.choice(("stays", "is away", "is gone", "is gone", "is gone")):
+        case "is away":
+            shard.down.until = cluster.machine.now + _AWAY_SECONDS
+        case "is gone":
+            yield cluster.fate.choice((0.0, 0.1, 1.0, 5.0))
+            shard.down.until = inf
+            cluster.machine.count("source: removed shard is gone for good")
+            cluster.machine.note("source", f"{shard.name} is gone for good")
+
+
+def _owns_something(cluster: ClusterSource, shard: Shard) -> bool:
+    databases = cluster.config.now["databases"].values()
+    chunks = cluster.config.now["chunks"].values()
+    return any(db["primary"] == shard.name for db in databases) or any(each["shard"] == shard.name for each in chunks)
+
+
+def _move_something(cluster: ClusterSource, shard: Shard) -> None:
+    for table in list(cluster.tables.values()):
+        for chunk in table.chunks if table.key else ():
+            if chunk.shard == shard.name:
+                cluster.move_chunk(table.name, chunk)
+                return
+    for db in cluster.config.now["databases"]:
+        if cluster.primary_of(db) is shard:
+            cluster.move_primary(db, fails=False)
+            return

@@ -71,6 +71,7 @@ class Shard(ReplicaSet):
         self.name = name
         self._skew = skew
         self.down = Outage()
+        self.removed_ts: ClusterTime | None = None
         self.collections: dict[TableName, Local] = {}
         self.transactions: list[Prepared] = []
         self.begin()

@@ -65,3 +65,12 @@ def test_every_commit_that_belongs_into_a_window_is_found(
     )
     end_ts = at(max(100, resolved - earlier))
     assert all(entry_ts < known.until("sa", end_ts) for commit_ts, entry_ts in logged if commit_ts < end_ts)
+
+
+def test_a_shard_that_is_gone_stays_gone_unless_it_is_a_shard_again() -> None:
+    removed = ShardHistory(host="sc/c", until_ts=at(90))
+    gone = history(sc=removed).without({"sc"})
+    assert gone.shards["sc"].gone
+    assert history(sc=removed).after(gone).shards["sc"].gone
+    again = history(sc=ShardHistory(host="sc/new", since_ts=at(100))).after(gone).shards["sc"]
+    assert (again.gone, again.since_ts, again.host) == (False, at(100), "sc/new")

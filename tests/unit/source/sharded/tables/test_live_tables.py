@@ -13,7 +13,14 @@ from changefeed.errors import SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from source.sharded.tables.live_tables import ClusterChange, ClusterState, ContradictoryCluster, LiveTables, NewUuid
+from source.sharded.tables.live_tables import (
+    GONE,
+    ClusterChange,
+    ClusterState,
+    ContradictoryCluster,
+    LiveTables,
+    NewUuid,
+)
 from source.sharded.tables.place import place_of
 from source.sharded.unit import Operation
 
@@ -226,6 +233,13 @@ def test_a_shard_that_was_removed_is_waited_for_no_longer() -> None:
     tables = of_items("sa", "sb")
     removed = ("config", {"op": "d", "ns": "config.shards", "o": {"_id": "sb"}})
     assert shown(tables, removed, drop("sa", 1)) == [(1, "drop 1")]
+
+
+def test_a_shard_that_is_gone_is_waited_for_no_longer_from_what_it_told_last() -> None:
+    gone = "", {"op": GONE, "ns": "config.shards", "o": {"_id": "sb"}}
+    assert shown(of_items("sa", "sb"), gone, drop("sa", 1), create("sa", 2)) == [(1, "drop 1"), (2, "create 2")]
+    assert shown(of_items("sa", "sb"), drop("sa", 1), gone) == [(1, "drop 1")]
+    assert shown(of_items("sa", "sb", "sc"), rename("sa", 1), rename("sc", 1), gone) == [(2, "rename 1")]
 
 
 def test_a_table_that_comes_with_a_shard_enters_by_a_rename() -> None:

@@ -10,7 +10,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
 from changefeed.table import TableId
-from source.sharded.tables.live_tables import ClusterState, LiveTables, NewUuid
+from source.sharded.tables.live_tables import GONE, ClusterState, LiveTables, NewUuid
 from source.sharded.tables.owned_ddl import IndexReading, OwnedDdl, rewound_indexes
 from source.sharded.tables.place import place_of
 from tests.unit.source.sharded.tables.test_live_tables import (
@@ -235,3 +235,11 @@ def test_the_indexes_at_a_start_are_those_before_the_first_entry_since() -> None
     since = {"sa": [built("sa")[1]], "sb": [dropped("sb")[1], built("sb")[1]]}
     found = rewound_indexes(reading, since)
     assert {shard: set(names) for shard, names in found[uuid(1)].items()} == {"sa": set(), "sb": {NAME}}
+
+
+def test_what_waits_for_a_shard_that_is_gone_is_whole() -> None:
+    gone: Step = "", {"op": GONE, "ns": "config.shards", "o": {"_id": "sb"}}
+    assert reader().shown(built("sa"), gone) == [(1, "createIndexes 1")]
+    hidden = {"hidden": True}
+    assert reader().shown(modified("sa", hidden), gone, chunk(2, "sa")) == [(1, "modify 1")]
+    assert reader().shown(gone, built("sa"), chunk(2, "sa")) == [(1, "createIndexes 1")]

@@ -1,0 +1,156 @@
+"""`GoneShards`: what is lost with shards of a source that were removed and cannot be read any more.
+
+    sc was removed at 120. Tables that have not come to 120 need its rows:
+
+    it answers, or is away for minutes only    they wait, and the error says how long still
+    it is gone                                 those that it may have had at the place of the least of them are lost: each is stopped
+    all of these are stopped                   the barrier says that sc is gone: nobody reads it any more, and the others go on
+
+So no table passes rows that it lacks. What the watch itself needs of such a shard, it leaves out (`source/sharded/watch.py`), and then it says
+with its history that the shard is gone. Until all its tables are stopped, nothing of what the watch shows from there on is taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost, SluiceError
+from changefeed.position import Position
+from changefeed.sharded.former import LeftTables, Silence
+from changefeed.sharded.history import ShardedHistory, ShardHistory
+from changefeed.table import TableId, TableName
+from owner.background import Background
+
+_EVERY_SECONDS = 10.0
+
+
+class FormerShardSource(Protocol):
+    def silence(self, shard: str, host: str) -> Silence | None:
+        """Of a shard that was removed. None: it answers, or it is a shard again."""
+        ...
+
+    def left_tables(self, shard: str, since_ts: ClusterTime) -> LeftTables:
+        """What a shard that was removed may have had at that time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTable:
+    """A table that is not lost. `at` is None if its node has not told it yet; `uuids` are all that it has had.
+
+    One that is not `there` yet begins with a DDL that is not done. It cannot be stopped before.
+    """
+
+    name: TableName
+    at: Position | None
+    uuids: Collection[TableId]
+    there: bool = True
+
+    def needs(self, until_ts: ClusterTime) -> bool:
+        return self.at is None or self.at.ts < until_ts
+
+
+@dataclass(slots=True)
+class Loss:
+    """`lost`: why each is. `hold`: nothing that the watch shows may be taken yet. `gone`: shards that nobody needs any more."""
+
+    lost: dict[TableId, HistoryLost] = field(default_factory=dict)
+    hold: bool = False
+    gone: set[str] = field(default_factory=set)
+    error: SluiceError | None = None
+
+
+class GoneShards:
+    """For the owner's thread. Never waits: it asks in the background."""
+
+    def __init__(self, background: Background, source: FormerShardSource) -> None:
+        self._background = background
+        self._source = source
+        self._asked_at: dict[str, float] = {}
+        self._silences: dict[str, Silence] = {}
+        self._left: dict[tuple[str, ClusterTime], LeftTables] = {}
+
+    def look(
+        self,
+        shown: ShardedHistory | None,
+        published: ShardedHistory | None,
+        least: Position | None,
+        read: Callable[[], Mapping[TableId, ReadTable]],
+    ) -> Loss:
+        """`shown`: by the watch. `published`: with the barrier, by which nodes read. `least`: no table that is not lost is before it."""
+        loss = Loss()
+        merged = shown.after(published) if shown is not None else published
+        for name, shard in merged.shards.items() if merged is not None else ():
+            known = published.shards.get(name) if published is not None else None
+            if shard.until_ts is None or (known is not None and known.gone and known.until_ts == shard.until_ts):
+                continue
+            if least is not None and least.ts >= shard.until_ts:
+                continue
+            needing = {table: each for table, each in read().items() if each.needs(shard.until_ts)}
+            try:
+                self._judge(name, shard, shard.until_ts, needing, loss)
+            except SluiceError as error:
+                loss.error, loss.hold = error, loss.hold or shard.gone
+        return loss
+
+    def _judge(
+        self, name: str, shard: ShardHistory, until_ts: ClusterTime, needing: Mapping[TableId, ReadTable], loss: Loss
+    ) -> None:
+        if not needing:
+            self._silences.pop(name, None)
+            return
+        if not shard.gone:
+            silence = self._silence(name, shard.host)
+            if silence is None:
+                return
+            if not silence.over:
+                loss.error = silence.told(
+                    f"shard {name} was removed at {until_ts}, but its rows before that are needed"
+                )
+                return
+        left = self._left_tables(name, needing)
+        if left is None:
+            loss.hold = True
+            return
+        lost = {table: each for table, each in needing.items() if left.may_have(each.name, each.uuids)}
+        for table, each in lost.items():
+            if not each.there:
+                continue
+            loss.lost[table] = HistoryLost(
+                f"it is at {each.at}, and shard {name}, which may have had rows of it, was removed at {until_ts} and is gone: {shard.host} does not "
+                "answer any more; have it copied anew: `sluice table recopy`"
+            ).about(table)
+        loss.hold = loss.hold or bool(lost)
+        if not lost:
+            loss.gone.add(name)
+
+    def _silence(self, name: str, host: str) -> Silence | None:
+        if time.monotonic() - self._asked_at.get(name, float("-inf")) >= _EVERY_SECONDS:
+            answer = self._background.take(("former shard", name), lambda: (self._source.silence(name, host),))
+            if answer is not None:
+                self._asked_at[name] = time.monotonic()
+                [found] = answer
+                self._silences.pop(name, None)
+                if found is not None:
+                    self._silences[name] = found
+        return self._silences.get(name)
+
+    def _left_tables(self, name: str, needing: Mapping[TableId, ReadTable]) -> LeftTables | None:
+        """None: not yet known. What is known for an earlier time holds for a later one too."""
+        places = [each.at for each in needing.values() if each.at is not None]
+        if len(places) < len(needing):
+            return None
+        since_ts = min(places).ts
+        known = [left for (shard, from_ts), left in self._left.items() if shard == name and from_ts <= since_ts]
+        if known:
+            return known[-1]
+        found: LeftTables | None = self._background.take(
+            ("left by", name), lambda: self._source.left_tables(name, since_ts)
+        )
+        if found is not None:
+            self._left[name, since_ts] = found
+        return found

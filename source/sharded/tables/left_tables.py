@@ -1,0 +1,46 @@
+"""`left_tables`: which tables a shard may have had at a time after which it was removed, as the config servers tell. Pure.
+
+A shard that is removed owns nothing any more. So what it had at an earlier time has left it since, and each way leaves entries:
+
+    config.chunks        a chunk that names the shard, now or in its history
+                         a chunk whose history does not reach back to that time: it may have been anywhere
+    config.collections   another UUID: a resharding, whose donors are not known
+    config.databases     another primary shard: it may have had the unsharded tables of the database
+    (a drop)             the table has ended
+
+It may name too many tables, never too few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.sharded.former import LeftTables
+from changefeed.table import TableId
+from source.ddl.ddl_description import uuid_of
+from source.sharded.tables.live_tables import CHUNKS, COLLECTIONS, DATABASES, changed_field, document_id
+from source.sharded.unit import Operation
+
+
+def left_tables(shard: str, since_ts: ClusterTime, operations: Iterable[Operation]) -> LeftTables:
+    """`operations`: of the config servers, from that time to the removal or beyond."""
+    uuids: set[TableId] = set()
+    databases: set[str] = set()
+    for operation in operations:
+        ns, o = operation["ns"], operation["o"]
+        if operation["op"] == "d":
+            continue
+        if ns == str(DATABASES) and changed_field(operation, "primary") is not None:
+            databases.add(str(document_id(operation)))
+        elif ns == str(COLLECTIONS):
+            uuid = uuid_of(changed_field(operation, "uuid"))
+            if uuid is not None and operation["op"] == "u":
+                uuids.add(uuid)
+        elif ns == str(CHUNKS) and "_id" in o and (uuid := uuid_of(o.get("uuid"))) is not None:
+            history = o.get("history", ())
+            owners = {str(o["shard"]), *(str(each["shard"]) for each in history)}
+            known_since = min((ClusterTime.from_bson(each["validAfter"]) for each in history), default=None)
+            if shard in owners or known_since is None or known_since >= since_ts:
+                uuids.add(uuid)
+    return LeftTables(uuids=frozenset(uuids), databases=frozenset(databases))
