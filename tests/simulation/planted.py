@@ -42,6 +42,7 @@ from changefeed.errors import PipelineUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord, DdlState
+from changefeed.sharded.former import LeftTables, Silence
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Delete
@@ -643,6 +644,14 @@ def _a_copy_chooses_its_time_before_it_learns_the_owners() -> AbstractContextMan
     return stack
 
 
+def _a_removed_shard_that_is_silent_is_gone_at_once() -> AbstractContextManager[Any]:
+    return patch.object(Silence, "over", property(lambda _: True))
+
+
+def _tables_of_a_shard_that_is_gone_go_on() -> AbstractContextManager[Any]:
+    return patch.object(LeftTables, "may_have", lambda *_: False)
+
+
 BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 80),
@@ -739,4 +748,8 @@ BUGS: Mapping[str, Bug] = {
     "a copy chooses its time before it learns the owners": Bug(
         _a_copy_chooses_its_time_before_it_learns_the_owners, 300, sharded=True
     ),
+    "a removed shard that is silent is gone at once": Bug(
+        _a_removed_shard_that_is_silent_is_gone_at_once, 70, sharded=True
+    ),
+    "tables of a shard that is gone go on": Bug(_tables_of_a_shard_that_is_gone_go_on, 120, sharded=True),
 }
