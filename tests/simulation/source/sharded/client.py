@@ -205,6 +205,8 @@ class ShardDatabase(Database):
                 }
                 for each in shard.prepared(visible)
             ]
+        elif body["find"] == "changelog":
+            documents = client.cluster.changes()
         else:
             documents = client.cluster.config.documents(body["find"], visible)
         query = _as_read(body.get("filter") or {})

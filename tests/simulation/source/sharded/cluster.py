@@ -127,10 +127,13 @@ class ClusterSource(Tables):
 
     def admit(self, name: str) -> None:
         self.tell(self.shards[name], self.config)
-        host = f"{name}/{name}:27018"
-        self.config.put("shards", {"_id": name, "host": host, "state": 1})
-        self.config.log_change("addShard", {"name": name, "host": host})
+        self.config.put("shards", {"_id": name, "host": _host(name), "state": 1})
         self.tell(self.config, self.shards[name])
+
+    def changes(self) -> list[dict[str, Any]]:
+        """The log of changes that config servers keep for users, as far as it is read."""
+        names = sorted({*self.shards, *self.retired})
+        return [{"_id": name, "what": "addShard", "details": {"name": name, "host": _host(name)}} for name in names]
 
     def database_document(self, db: str, primary: str) -> dict[str, Any]:
         version = {"uuid": Binary(self.new_uuid(), 4), "timestamp": self.config.clock.to_bson(), "lastMod": 1}
@@ -646,6 +649,10 @@ class ClusterSource(Tables):
 
 
 _when: Callable[[tuple[Position, Any, Row | None]], Position] = itemgetter(0)
+
+
+def _host(name: str) -> str:
+    return f"{name}/{name}:27018"
 
 
 def _row_place(ts: ClusterTime) -> Position:

@@ -31,11 +31,6 @@ class ConfigServers(Shard):
         """A new document, or another one under its `_id`."""
         return self._wrote([(coll, document["_id"], document, None)])
 
-    def log_change(self, what: str, details: Mapping[str, Any]) -> None:
-        """For users to read."""
-        number = len(self.now.get("changelog", {}))
-        self.put("changelog", {"_id": f"{self.name}-{number}", "what": what, "details": dict(details)})
-
     def set(self, coll: str, id: Any, **fields: Any) -> ClusterTime:
         return self._wrote([(coll, id, {**self.now[coll][id], **fields}, fields)])
 
