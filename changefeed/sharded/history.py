@@ -32,6 +32,8 @@ class ShardHistory:
     since_ts: ClusterTime | None = None
     until_ts: ClusterTime | None = None
     gone: bool = False
+    quiet_ts: ClusterTime | None = None
+    """The shard logs no commit of a transaction of several shards from here to where it was read. None: unknown."""
     late_ts: ClusterTime | None = None
     """Just after its last commit that stands beyond `resolved_ts` and counts below it."""
 

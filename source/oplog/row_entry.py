@@ -48,6 +48,7 @@ def _head(op: bytes) -> bytes:
 
 
 _TYPES = {b"i": b"insert", b"u": b"update", b"d": b"delete"}
+ROWS = frozenset({b"insert", b"update", b"replace", b"delete"})
 _OTHERS = {b"c": b"command", **dict.fromkeys((b"n", b"xi", b"xd", b"ci", b"cu", b"cd", b"km"), b"noop")}
 """All but the first two are internal entries of the server about indexes and keys."""
 UNKNOWN = b"unknown "
@@ -62,8 +63,11 @@ class MalformedEntry(InvariantError):
     """These bytes are not an entry of an oplog."""
 
 
-def scan(entry: bytes) -> Header:
-    """The header of an entry, or of an operation that was made into one. Its type is that of a row event, or command, noop or unknown."""
+def scan(entry: bytes, key_of: Callable[[bytes], bytes] | None = None) -> Header:
+    """The header of an entry, or of an operation that was made into one. Its type is that of a row event, or command, noop or unknown.
+
+    `key_of`: what of a row's key is to be taken.
+    """
     at = 4
     if entry.startswith(_LSID, 4):
         at = _LSID_AT + _INT32(entry, _LSID_AT)[0]
@@ -74,13 +78,16 @@ def scan(entry: bytes) -> Header:
         o_at = ns_at + 29 + _INT32(entry, ns_at)[0]
         opening = _openings.get(entry[at:o_at]) or _opening(entry, at, ns_at, o_at)
         if opening is not None and entry.startswith(_O, o_at):
-            header = _scan_known(entry, opening, o_at + 3)
+            header = _scan_known(entry, opening, o_at + 3, key_of)
             if header is not None:
                 return header
-    return _walk(entry)
+    header = _walk(entry)
+    return header._replace(key=key_of(header.key)) if key_of is not None and header.type in ROWS else header
 
 
-def _scan_known(entry: bytes, opening: tuple[bytes, bytes, bytes], o_at: int) -> Header | None:
+def _scan_known(
+    entry: bytes, opening: tuple[bytes, bytes, bytes], o_at: int, key_of: Callable[[bytes], bytes] | None
+) -> Header | None:
     """None if unusual fields come before the time."""
     kind, ns, uuid = opening
     key = b""
@@ -103,6 +110,8 @@ def _scan_known(entry: bytes, opening: tuple[bytes, bytes, bytes], o_at: int) ->
         kind, spans = b"replace", (o_at, o_end, 0, 0)
     elif kind == b"update":
         spans = (0, 0, o_at, o_end)
+    if key_of is not None and kind in ROWS:
+        key = key_of(key)
     return _new(Header, (kind, time, token, ns, key, uuid, *spans, 0, 0, None))
 
 

@@ -29,14 +29,13 @@ from source.connection import Client
 from source.errors import translated
 from source.oplog.command_entry import CommandEntry, is_command
 from source.oplog.find import entries, entry_at
-from source.oplog.row_entry import made_entry, scan
+from source.oplog.row_entry import ROWS, made_entry, scan
 from source.oplog.transaction import operations
 from source.raw.bson_bytes import elements, fields_of
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name
 
 FROM_MIGRATE = b"\x08fromMigrate\0\x01"
-ROWS = frozenset({b"insert", b"update", b"replace", b"delete"})
 _MOST_ROWS = 2_000
 _TS, _WALL, _PREVIOUS = b"\x11ts\0", b"\x09wall\0", b"\x03prevOpTime\0"
 _UINT64: Callable[[bytes, int], tuple[int]] = Struct("<Q").unpack_from
@@ -79,11 +78,12 @@ _new_row: Callable[[tuple[int, str, bytes]], ShardRow] = partial(tuple.__new__, 
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Effective times [start_ts, end_ts), and where the last commit of one of them may stand."""
+    """Effective times [start_ts, end_ts), and where the last commit of one of them may stand. `commits`: whether there may be any."""
 
     start_ts: ClusterTime
     end_ts: ClusterTime
     until_ts: ClusterTime
+    commits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,8 @@ class ShardRowReader:
 
     def _commits(self, range: RowRange) -> list[_Commit]:
         """The latest first."""
+        if not range.commits:
+            return []
         found: list[_Commit] = []
         with closing(entries(self._client, range.start_ts, range.until_ts, _COMMITS)) as replies:
             for raw in chain.from_iterable(replies):

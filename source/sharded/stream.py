@@ -110,6 +110,12 @@ class ClusterStream:
         )
 
     @property
+    def quiet_ts(self) -> ClusterTime:
+        """From here to where it was read there is no entry that commits a prepared transaction."""
+        last_ts = self.prepares.last_commit_ts
+        return last_ts.next() if last_ts is not None else self.start_ts
+
+    @property
     def caught_up(self) -> bool:
         """Whether it has read up to where the member's majority was before the last poll, or beyond."""
         return self._whole and self._at_end

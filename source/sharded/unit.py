@@ -66,6 +66,8 @@ class Prepares:
     _open: dict[TransactionKey, ClusterTime] = field(default_factory=dict)
     _commits: list[tuple[ClusterTime, ClusterTime]] = field(default_factory=list)
     """Commit timestamp and time of the entry."""
+    last_commit_ts: ClusterTime | None = None
+    """Of the entry."""
     longest_seconds: int = 0
     """Between the two, of all that were read."""
 
@@ -86,6 +88,7 @@ class Prepares:
             decided_ts = commit_ts(entry)
             if decided_ts is not None:
                 self._commits.append((decided_ts, entry_ts))
+                self.last_commit_ts = entry_ts
                 self.longest_seconds = max(self.longest_seconds, entry_ts.seconds - decided_ts.seconds)
 
     @property

@@ -163,6 +163,7 @@ class ClusterWatch:
                 since_ts=self._since.get(name),
                 until_ts=self._removed[name] if name in self._gone else None,
                 gone=name in self._gone,
+                quiet_ts=stream.quiet_ts,
                 late_ts=late_ts if (late_ts := stream.prepares.until(self._resolved)) > self._resolved else None,
             )
             for name, stream in self._streams.items()

@@ -75,6 +75,7 @@ from source.oplog.ddl_watch import OplogDdlWatch
 from source.oplog.row_reader import OplogReader
 from source.raw.raw_find import RawFind
 from source.sharded.resolved import StreamPoint
+from source.sharded.stream import ClusterStream
 from source.sharded.tables.live_tables import ClusterChange, LiveTables
 from source.sharded.unit import Operation
 from source.stream.resolved import resolved_after
@@ -648,6 +649,10 @@ def _a_removed_shard_that_is_silent_is_gone_at_once() -> AbstractContextManager[
     return patch.object(Silence, "over", property(lambda _: True))
 
 
+def _a_shard_is_quiet_since_its_watch_began() -> AbstractContextManager[Any]:
+    return patch.object(ClusterStream, "quiet_ts", property(lambda self: self.start_ts))
+
+
 def _tables_of_a_shard_that_is_gone_go_on() -> AbstractContextManager[Any]:
     return patch.object(LeftTables, "may_have", lambda *_: False)
 
@@ -751,5 +756,6 @@ BUGS: Mapping[str, Bug] = {
     "a removed shard that is silent is gone at once": Bug(
         _a_removed_shard_that_is_silent_is_gone_at_once, 70, sharded=True
     ),
+    "a shard is quiet since its watch began": Bug(_a_shard_is_quiet_since_its_watch_began, 30, sharded=True),
     "tables of a shard that is gone go on": Bug(_tables_of_a_shard_that_is_gone_go_on, 120, sharded=True),
 }

@@ -18,11 +18,10 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position, Window
 from changefeed.sharded.history import ShardedHistory
 from devstack.sharded.cluster import ShardedCluster
-from source.oplog.row_entry import update_of
+from source.oplog.row_entry import ROWS, update_of
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.ddl_watch import ShardedDdlWatch
-from source.sharded.row_reader import ROWS
 from source.sharded.rows import ShardedRows
 from source.stream.events.raw_event import table_name
 from tests.component.simulation.cluster_lives import ClusterLife, ModelClusterLife, RealClusterLife

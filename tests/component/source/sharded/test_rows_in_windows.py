@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -67,6 +68,15 @@ def test_windows_together_have_each_row_once_and_in_order(cluster: ShardedCluste
         assert known is not None
         end = batch.resolved
         whole = rows(clients, known, Window(start, end))
+        quiet = {name: shard.quiet_ts for name, shard in known.shards.items()}
+        assert any(ts is not None and start.ts < ts < end.ts for ts in quiet.values())
+        unknown = {name: replace(shard, quiet_ts=None) for name, shard in known.shards.items()}
+        looking = replace(known, shards=unknown)
+        assert rows(clients, looking, Window(start, end)) == whole
+        for ts in quiet.values():
+            assert ts is not None
+            window = Window(Position(ts), end)
+            assert rows(clients, known, window) == rows(clients, looking, window)
         times = [ts for ts, _ in whole]
         assert times == sorted(times)
         of_users = [event for _, event in whole if _is_users_row(event)]
