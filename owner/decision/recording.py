@@ -50,6 +50,8 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
         if end is not None and event.position >= end:
             seen.wait(state.arrived[index:])
             break
+        if _is_recorded_elsewhere(event, state.records):
+            continue
         entering = classifier.enters(event)
         unknown = entering and event.position not in state.entered
         if unknown or len(seen.records) == _MOST_RECORDED:
@@ -72,6 +74,17 @@ def identified(event: DdlEvent, tables: Mapping[TableId, TableId]) -> DdlEvent:
         return event
     id, replaced = event.id and tables.get(event.id, event.id), event.drop_target
     return replace(event, id=id, drop_target=replaced and tables.get(replaced, replaced))
+
+
+def _is_recorded_elsewhere(event: DdlEvent, records: Mapping[Position, DdlRecord]) -> bool:
+    """Of a cluster, another watch may have shown a change of options at another place, where it did not know the owners (docs/decisions/0099).
+    Such a change sets options, so once is enough.
+    """
+    if event.type is not DdlType.MODIFY:
+        return False
+    of_table = [record.event for record in records.values() if record.event.id == event.id]
+    same = any(each.type is event.type and each.description == event.description for each in of_table)
+    return same and any(each.position > event.position for each in of_table)
 
 
 def _record_own(

@@ -33,6 +33,7 @@ _ONCE_RED = (
     700474,
     701092,
     1000777,
+    1000781,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from types import MappingProxyType
 from typing import Any
@@ -185,6 +186,27 @@ def test_a_ddl_is_not_lost_when_the_owner_dies_after_the_checkpoint_reached_it()
     decision = feed.decide(places={A: at(11)}, barrier=Barrier(epoch=0, position=at(20), held={A: at(11)}))
     assert "Observe" in [type(action).__name__ for action in decision.actions]
     assert status_of(decision).checkpoint == at(11)
+
+
+def test_a_change_of_options_that_another_watch_shows_at_another_place_is_recorded_once() -> None:
+    """On a cluster it is shown at its coordinator's end by a watch that does not know the owners (seed 1000781)."""
+    feed = Feed(table(A, "a"))
+    off = partial(ddl, type=DdlType.MODIFY, coll="a", id=A, description=Document.of({"validationLevel": "off"}))
+    feed.knows(off(11))
+    feed.knows(ddl(14, DdlType.DROP, "a", A))
+    seen = [off(12), ddl(14, DdlType.DROP, "a", A), ddl(15, DdlType.CREATE, "b", B)]
+    decision = feed.decide(seen, places={A: at(5)})
+    [recorded] = [action for action in decision.actions if isinstance(action, RecordDdls)]
+    assert [record.event.type for record in recorded.records] == [DdlType.CREATE]
+
+
+def test_a_change_of_options_that_comes_again_is_recorded_again() -> None:
+    feed = Feed(table(A, "a"))
+    off = partial(ddl, type=DdlType.MODIFY, coll="a", id=A, description=Document.of({"validationLevel": "off"}))
+    feed.knows(off(11))
+    decision = feed.decide([off(11), off(12)], places={A: at(5)})
+    [recorded] = [action for action in decision.actions if isinstance(action, RecordDdls)]
+    assert [record.position for record in recorded.records] == [at(12)]
 
 
 def test_a_new_epoch_publishes_the_barrier_anew() -> None:
