@@ -9,8 +9,8 @@ one revision, and never goes back.
         └── compacted ──┘   └── broken: again from the last applied + 1
 
 **Apart.** The keys from `apart` on, which change most often, are mirrored only while somebody needs them: as long as a node is the owner, and for
-a minute after its admin API was asked. The mirror then starts over with a snapshot of all keys, because a snapshot and its watch are at one
-revision only for one range of keys. What has not changed stays the same object.
+a minute after its admin API was asked. The mirror then reads them as they were at its revision, and watches all keys as one range from there:
+two watches would show a transaction at different moments.
 
 Keys with one parent are a group. A view shares its groups with the mirror, which copies a group before its first change after a view.
 So taking a view costs O(groups), whatever the number of keys, and a copy is as large as the group that changed. A group knows the keys
@@ -88,6 +88,14 @@ class Replica:
         self._groups = {name: KeyGroup(keys) for name, keys in groups.items()} | same_groups
         self._shared &= same_groups.keys()
         self.revision = snapshot.revision
+
+    def add(self, apart: Snapshot) -> None:
+        """The keys apart, as they were at this revision."""
+        groups: dict[str, dict[str, KeyValue]] = {}
+        for kv in apart.items:
+            groups.setdefault(group_of(kv.key), {})[kv.key] = MirroredValue.of(kv)
+        self._groups |= {name: KeyGroup(keys) for name, keys in groups.items()}
+        self._view = View(0, {})
 
     def leave_out(self, apart: str) -> None:
         """The keys from that one on."""
@@ -217,12 +225,13 @@ class Mirror:
 
     def poll(self, timeout: timedelta) -> bool:
         """One step: a snapshot, or the next update of the watch. Whether anything was applied."""
-        if self._replica.revision == 0 or (self._apart_is_needed and not self._whole):
-            self._drop_watch()
+        if self._replica.revision == 0:
             return self._start_over()
         if self._whole and not self._apart_is_needed:
             self._leave_out()
         try:
+            if self._apart_is_needed and not self._whole:
+                self._take_in()
             if self._watch is None:
                 self._check_revision(self._etcd.range(f"{self._prefix}{_NOTHING}"))
                 self._watch = self._etcd.watch(self._prefix, self._replica.revision + 1, self._below)
@@ -258,6 +267,14 @@ class Mirror:
             self._whole = whole
         self._notify()
         return True
+
+    def _take_in(self) -> None:
+        self._drop_watch()
+        apart = self._etcd.range(self._apart, at_rev=self._replica.revision)
+        with self._changed:
+            self._replica.add(apart)
+            self._whole = True
+        self._notify()
 
     def _leave_out(self) -> None:
         self._drop_watch()

@@ -113,8 +113,8 @@ class WatchedEtcd:
     def get(self, key: str) -> KeyValue | None:
         return self._etcd.get(key)
 
-    def range(self, prefix: str, below: str = "") -> Snapshot:
-        return self._etcd.range(prefix, below)
+    def range(self, prefix: str, below: str = "", *, at_rev: int = 0) -> Snapshot:
+        return self._etcd.range(prefix, below, at_rev=at_rev)
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
         """A transaction that only deletes is not counted: some releases accept it although they are out of space."""

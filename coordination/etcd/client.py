@@ -58,9 +58,9 @@ class EtcdClient:
         reply = self._connection.call(lambda endpoint: endpoint.kv.Range, rpc.RangeRequest(key=key.encode()))
         return key_value(reply.kvs[0]) if reply.kvs else None
 
-    def range(self, prefix: str, below: str = "") -> Snapshot:
+    def range(self, prefix: str, below: str = "", *, at_rev: int = 0) -> Snapshot:
         """Read in pages, all at the revision of the first."""
-        start, end, revision = prefix.encode(), range_end(prefix, below), 0
+        start, end, revision = prefix.encode(), range_end(prefix, below), at_rev
         items: list[KeyValue] = []
         while True:
             request = rpc.RangeRequest(key=start, range_end=end, limit=_PAGE, revision=revision)

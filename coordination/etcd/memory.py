@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -64,6 +64,8 @@ class MemoryEtcd:
         self._space = Space.FREE
         self._keys: dict[str, KeyValue] = {}
         self._history: list[WatchUpdate] = []
+        self._before: dict[int, Mapping[str, KeyValue | None]] = {}
+        """By revision: what its keys were before it."""
         self._leases: dict[int, _GrantedLease] = {}
         self._last_lease = 0
         self._now = timedelta(0)
@@ -87,6 +89,7 @@ class MemoryEtcd:
         with self.changed:
             self.compacted_rev = max(self.compacted_rev, revision)
             self._history = [update for update in self._history if update.revision > self.compacted_rev]
+            self._before = {rev: keys for rev, keys in self._before.items() if rev > self.compacted_rev}
             self.changed.notify_all()
 
     def fill_up(self, *, at_once: bool = True) -> None:
@@ -108,11 +111,24 @@ class MemoryEtcd:
         with self.changed:
             return self._keys.get(key)
 
-    def range(self, prefix: str, below: str = "") -> Snapshot:
+    def range(self, prefix: str, below: str = "", *, at_rev: int = 0) -> Snapshot:
         with self.changed:
-            found = (kv for kv in self._below(prefix) if not below or kv.key < below)
+            keys = self._keys_at(at_rev) if at_rev else self._keys
+            found = (kv for kv in keys.values() if kv.key.startswith(prefix) and (not below or kv.key < below))
             items = sorted(found, key=lambda kv: kv.key.encode())
-            return Snapshot(revision=self.revision, items=tuple(items))
+            return Snapshot(revision=at_rev or self.revision, items=tuple(items))
+
+    def _keys_at(self, revision: int) -> Mapping[str, KeyValue]:
+        if revision < self.compacted_rev:
+            raise HistoryCompacted(f"etcd: required revision has been compacted up to {self.compacted_rev}")
+        keys = dict(self._keys)
+        for rev in range(self.revision, revision, -1):
+            for key, before in self._before.get(rev, {}).items():
+                if before is None:
+                    keys.pop(key, None)
+                else:
+                    keys[key] = before
+        return keys
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
         with self.changed:
@@ -195,25 +211,27 @@ class MemoryEtcd:
         """All operations in one revision. No revision if nothing changes."""
         rev = self.revision + 1
         changes: dict[str, Change] = {}
+        before: dict[str, KeyValue | None] = {}
         for op in ops:
             match op:
                 case Put(key, value, lease):
-                    old = self._keys.get(key)
+                    old = before.setdefault(key, self._keys.get(key))
                     create_rev = old.create_rev if old else rev
                     self._keys[key] = KeyValue(key=key, value=value, create_rev=create_rev, mod_rev=rev, lease=lease)
                     changes[key] = Change(key=key, now=self._keys[key])
                 case Delete(key):
-                    self._drop([key] if key in self._keys else [], changes)
+                    self._drop([key] if key in self._keys else [], changes, before)
                 case DeletePrefix(prefix):
-                    self._drop(sorted(kv.key for kv in self._below(prefix)), changes)
+                    self._drop(sorted(kv.key for kv in self._below(prefix)), changes, before)
         if changes:
             self.revision = rev
+            self._before[rev] = before
             self._history.append(WatchUpdate(revision=rev, changes=tuple(changes.values())))
             self.changed.notify_all()
 
-    def _drop(self, keys: Iterable[str], changes: dict[str, Change]) -> None:
+    def _drop(self, keys: Iterable[str], changes: dict[str, Change], before: dict[str, KeyValue | None]) -> None:
         for key in keys:
-            del self._keys[key]
+            before.setdefault(key, self._keys.pop(key))
             changes[key] = Change(key=key, now=None)
 
 
@@ -240,8 +258,8 @@ class MemoryClient:
     def get(self, key: str) -> KeyValue | None:
         return self._line().get(key)
 
-    def range(self, prefix: str, below: str = "") -> Snapshot:
-        return self._line().range(prefix, below)
+    def range(self, prefix: str, below: str = "", *, at_rev: int = 0) -> Snapshot:
+        return self._line().range(prefix, below, at_rev=at_rev)
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
         server = self._line()

@@ -137,8 +137,11 @@ class Watch(Protocol):
 class Etcd(Protocol):
     def get(self, key: str) -> KeyValue | None: ...
 
-    def range(self, prefix: str, below: str = "") -> Snapshot:
-        """Linearizable: it holds every transaction committed before the call. With `below`, only the keys before that one."""
+    def range(self, prefix: str, below: str = "", *, at_rev: int = 0) -> Snapshot:
+        """Linearizable: it holds every transaction committed before the call. With `below`, only the keys before that one.
+
+        With `at_rev`, as it was at that revision; raises `HistoryCompacted` if etcd no longer has it.
+        """
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused: ...
 

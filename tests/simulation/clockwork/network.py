@@ -93,9 +93,9 @@ class EtcdLine(MemoryClient):
         self.network.move()
         return found
 
-    def range(self, prefix: str, below: str = "") -> Snapshot:
+    def range(self, prefix: str, below: str = "", *, at_rev: int = 0) -> Snapshot:
         self._travel()
-        found = super().range(prefix, below)
+        found = super().range(prefix, below, at_rev=at_rev)
         self.network.move()
         return found
 

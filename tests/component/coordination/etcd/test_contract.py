@@ -113,6 +113,20 @@ def test_a_range_may_end_before_its_prefix_does(bench: Bench) -> None:
     assert [kv.key.removeprefix(bench.prefix) for kv in found.items] == ["a", "b/1"]
 
 
+def test_a_range_may_be_of_an_earlier_revision_until_that_is_compacted(bench: Bench) -> None:
+    bench.put("a", b"1")
+    then = bench.put("b", b"1")
+    bench.etcd.txn([], [Put(bench.prefix + "a", b"2"), Delete(bench.prefix + "b"), Put(bench.prefix + "c", b"2")])
+    last = bench.put("a", b"3")
+    found = bench.etcd.range(bench.prefix, at_rev=then)
+    assert found.revision == then
+    assert {kv.key.removeprefix(bench.prefix): kv.value for kv in found.items} == {"a": b"1", "b": b"1"}
+    bench.compact(last)
+    with pytest.raises(HistoryCompacted):
+        bench.etcd.range(bench.prefix, at_rev=then)
+    assert [kv.value for kv in bench.etcd.range(bench.prefix, at_rev=last).items] == [b"3", b"2"]
+
+
 def test_a_large_range_is_whole_and_of_one_revision(bench: Bench) -> None:
     last = 0
     for batch in range(25):
