@@ -11,7 +11,7 @@ document 7 would stay at the target for good.
 
 Nothing is recorded here. A chunk counts once its driver has recorded it, and the next attempt removes everything that an unrecorded
 attempt has left. Where several tables share one target name, or rows from before are kept, nothing can be removed. There, all changes
-since the start of the copy are replayed on the chunk.
+since the start of the copy are replayed on the chunk, and deletes are applied though the chunk is missing (docs/decisions/0107).
 """
 
 from __future__ import annotations

@@ -29,8 +29,11 @@ chunks before the barrier has passed all of them. Policies for a DDL that holds 
 - DropEndsTheCopy                   drop, dropDatabase, leave, replacement by a rename: nothing is left to copy. EndCopy(D)
                                     A background index build that comes before D needs the target's table: Empty(D), if an interrupted
                                     step may have left it missing
+- ATableOfOthersIsPreparedFirst     before the copy has a record, if the target's table may hold rows of others: it cannot be created anew
+                                    for a harmless DDL, nor for an index that comes before the end of the table. Begin
 - AcrossAHarmlessDdlIsReadAgain     a chunk that was read across D without a snapshot may contain changes from after D. What a replay up
-                                    to D skips for that reason is explained by later changes only. ForgetChunks, then the next
+                                    to D skips for that reason is explained by later changes only. ForgetChunks, then the next.
+                                    Where rows of others may be, each chunk counts as read since the copy's start
 - HarmlessDdlLetsTheCopyGoOn        the DDL changes no document, and the target can apply it to an unfinished table: non-unique
                                     createIndexes, dropIndexes, a collMod of no index. CatchUp(D): the lane goes to D with what is
                                     copied. Chunks that are copied later include the changes up to D. Exception: the single chunk
@@ -142,9 +145,11 @@ class CopyInputs:
     """The last of these DDLs that may have begun. One that waits for a user will look at the target's table anew."""
     running: Mapping[int, Position] = field(default_factory=dict)
     """The chunks being copied: none is read at a time before its position."""
+    others: bool = False
+    """The target's table may hold rows that this copy did not write: no chunk is cleared before it is read."""
     follow_after: int | None = None
     """How many seconds of cluster time the checkpoint may be behind before it follows. None: it stays, since a DDL holds the table, or since
-    another table may get the target's name of this one and changes are replayed since the copy's start."""
+    changes are replayed since the copy's start."""
     catching_up: bool = False
     """A window of the table is running in its lane: it writes to the table, and moves its checkpoint when it ends."""
     parallelism: int
@@ -174,20 +179,26 @@ def _held(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent) -> CopyActi
     if inputs.running:
         return Wait()
     stands = copy is not None and going and copy.stands
-    if over:
-        return Empty(ddl.position) if inputs.index_to_come and not stands else EndCopy(ddl.position)
-    return _survived(copy, inputs, ddl) if copy is not None and stands else Empty(ddl.position)
+    if over and (stands or not inputs.index_to_come):
+        return EndCopy(ddl.position)
+    return _survived(copy, inputs, ddl) if copy is not None and stands else _made(copy, inputs, ddl, over=over)
+
+
+def _made(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent, *, over: bool) -> CopyAction:
+    """The DDL needs the target's table, which may be missing."""
+    first = copy is None and inputs.others and (over or harmless(ddl))
+    return Begin(max(inputs.checkpoint, inputs.start)) if first else Empty(ddl.position)
 
 
 def _survived(copy: TableCopy, inputs: CopyInputs, ddl: DdlEvent) -> CopyAction:
     """The DDL does not end the table, which exists at the target."""
     if (begun := inputs.index_begun) is not None:
-        return Wait() if inputs.checkpoint >= begun else _passed(copy, begun)
-    return _passed(copy, ddl.position) if harmless(ddl) else Empty(ddl.position)
+        return Wait() if inputs.checkpoint >= begun else _passed(copy, inputs, begun)
+    return _passed(copy, inputs, ddl.position) if harmless(ddl) else Empty(ddl.position)
 
 
-def _passed(copy: TableCopy, position: Position) -> CopyAction:
-    across = copy.read_across(position)
+def _passed(copy: TableCopy, inputs: CopyInputs, position: Position) -> CopyAction:
+    across = copy.read_across(position, others=inputs.others)
     return ForgetChunks(across) if across else CatchUp(position)
 
 
@@ -196,6 +207,8 @@ def _copying(copy: TableCopy, inputs: CopyInputs) -> CopyAction:
         if copy.upto > inputs.barrier:
             return Wait()
         return BuildIndexes(copy.upto) if inputs.checkpoint >= copy.upto else CatchUp(copy.upto)
+    if inputs.catching_up and not _follows(inputs, inputs.barrier):
+        return Wait()
     free = max(0, inputs.parallelism - len(inputs.running))
     wanted = tuple(number for number in copy.missing() if number not in inputs.running)[:free]
     return CopyChunks(wanted) if wanted else Wait()

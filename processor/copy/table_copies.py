@@ -109,6 +109,8 @@ class TableCopies:
         self._records = KeyGroup()
         self._unfinished: dict[TableId, None] = {}
         """The tables in copy, as of `_given` and `_records`."""
+        self._uncleared: set[TableId] = set()
+        """Those whose table at the target may hold rows of others. Their windows begin in the tick that finds this."""
         self._progress: dict[TableId, CopyProgress] = {}
         self._pace: CopyPace | None = None
         self._paces: dict[TableId, CopyPace] = {}
@@ -142,7 +144,9 @@ class TableCopies:
     def ranges(self, tables: set[TableId]) -> dict[TableId, CopiedRanges]:
         copies = {table: self._known[table].copy for table in tables if table in self._known}
         return {
-            table: copy.ranges for table, copy in copies.items() if copy is not None and copy.stage is CopyStage.COPYING
+            table: replace(copy.ranges, uncleared=table in self._uncleared)
+            for table, copy in copies.items()
+            if copy is not None and copy.stage is CopyStage.COPYING
         }
 
     def tick(
@@ -183,6 +187,7 @@ class TableCopies:
                 continue
             tasks = sharing if schema.beside is None else calmly
             inputs = self._inputs(copy, schema, given.start, lanes, stored, tasks.room)
+            (self._uncleared.add if inputs.others else self._uncleared.discard)(table)
             action = decide(copy, inputs)
             if isinstance(action, Wait | Begin | CopyChunks):
                 _follow(copy, inputs, stored, limits, passed)
@@ -264,7 +269,7 @@ class TableCopies:
         running = {copy.number_from(step.range.lower): step.not_before for step in reading} if copy else {}
         alone = routes.origins(routes.target(schema.name)) == frozenset({schema.name})
         alone = schema.beside is not None or (alone and stored.configuration.on_occupied is not OnOccupied.KEEP)
-        alone = alone and not stored.configuration.sink_can.keeps_messages
+        messages = stored.configuration.sink_can.keeps_messages
         held_at = stored.orders.barrier.held.get(table)
         meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
         holding = [record.event for record in meeting if record.position == held_at]
@@ -280,7 +285,8 @@ class TableCopies:
             index_to_come=bool(to_come),
             index_begun=max(begun, default=None),
             running=running,
-            follow_after=self._limits.copy_follows_after if held_at is None and alone else None,
+            others=not alone and not messages,
+            follow_after=self._limits.copy_follows_after if held_at is None and alone and not messages else None,
             catching_up=lanes.busy(table),
             parallelism=parallelism + len(running),
         )

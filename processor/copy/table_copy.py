@@ -206,15 +206,16 @@ class TableCopy:
         left = {number: chunk for number, chunk in self.copied.items() if number not in forgotten}
         return replace(self, copied=left, floor=self.shown)
 
-    def read_across(self, position: Position) -> tuple[int, ...]:
-        """The chunks whose reading began after the copy's start and before this position, and ended after it.
+    def read_across(self, position: Position, *, others: bool) -> tuple[int, ...]:
+        """The chunks whose reading began before this position and ended after it.
 
-        A chunk of a shared table counts as read since before the copy's start: all changes are replayed on it, and it cannot be read again.
+        A chunk on which all changes are replayed counts as read since before the copy's start. Of a table with rows of `others` it can be read
+        again, since no delete is held back for a missing chunk. A sink of messages needs nothing of that: no change of it depends on a chunk.
         """
         return tuple(
             number
             for number, chunk in sorted(self.copied.items())
-            if self.start.ts <= chunk.after < position.ts <= chunk.until
+            if chunk.after < position.ts <= chunk.until and (others or self.start.ts <= chunk.after)
         )
 
     def done(self) -> Self:

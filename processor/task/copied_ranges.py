@@ -33,7 +33,9 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.documents.bson_order import compare
 from changefeed.documents.document import Document
+from changefeed.event import RowType
 from changefeed.records import CopiedChunk
+from sink.row import RowChange
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NEVER = 2**64 - 1
@@ -51,10 +53,15 @@ class Overlap(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CopiedRanges:
-    """`times`: the two times of each chunk, as 64-bit cluster times. `bounds`: the raw `{_id: value}` documents between the chunks."""
+    """`times`: the two times of each chunk, as 64-bit cluster times. `bounds`: the raw `{_id: value}` documents between the chunks.
+
+    `uncleared`: the target's table may hold rows of others, so nothing is cleared before a chunk is read. A delete is then never held for a chunk
+    that is missing: no later attempt would see that the document has gone.
+    """
 
     bounds: tuple[bytes, ...]
     times: tuple[tuple[int, int], ...]
+    uncleared: bool = False
 
     @classmethod
     def of(cls, uppers: Iterable[Document | None], copied: Iterable[CopiedChunk | None]) -> Self:
@@ -81,6 +88,15 @@ class CopiedFilter:
         self._bounds = [_in_order(key_of(bound)) for bound in ranges.bounds]
         self._times = ranges.times
         self._first, self._last = ranges.first, ranges.last
+        self._uncleared = ranges.uncleared
+
+    def of(self, change: RowChange) -> Overlap:
+        overlap = self.overlap(change.key, change.time)
+        gone = self._uncleared and overlap is Overlap.HELD and change.type is RowType.DELETE
+        return Overlap.REPLAYED if gone and self._missing(change.key) else overlap
+
+    def _missing(self, document_key: bytes) -> bool:
+        return self._times[bisect_right(self._bounds, _in_order(key_of(document_key)))][0] == _NEVER
 
     def overlap(self, document_key: bytes, time: int) -> Overlap:
         if time > self._last:

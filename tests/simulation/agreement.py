@@ -19,11 +19,12 @@ _DEFAULTS: Mapping[str, Any] = {"validationLevel": "strict", "validationAction":
 class Agreement:
     """All tables of both databases except those named `x_out` and a server's own temporary ones. `shop` may be routed to `copy`.
 
-    The tables of a database that is `late` are added while the changefeed runs.
+    The tables of a database that is `late` are added while the changefeed runs. `kept`: what the target's tables hold stays when they are copied.
     """
 
     routed: bool
     late: str | None = None
+    kept: bool = False
 
     def configuration(self, *, whole: bool = False) -> dict[str, Any]:
         """`whole`: with the late ones."""
@@ -31,6 +32,7 @@ class Agreement:
         return {
             "filter": {"tables": [*(f"{db}.*" for db in databases), f"!*.{_OUTSIDE}"]},
             "routes": [{"from": "shop.*", "to": "copy.*"}] if self.routed else [],
+            "on_occupied": "keep" if self.kept else "refuse",
         }
 
     def wants(self, name: TableName) -> bool:

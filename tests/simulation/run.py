@@ -72,23 +72,24 @@ def simulate(
     limited: bool = False,
     delayed: bool = False,
     sharded: bool | None = None,
+    kept: bool = False,
     planted: Planted = nullcontext,
     keep_history: bool = False,
 ) -> Outcome:
-    """`sharded`: whether its source is a sharded cluster; otherwise the seed decides. `limited`: its tasks wait for limits most of the time. `delayed`: it applies what the source has had for some seconds. `planted`: bugs to be
-    found.
+    """`sharded`: whether its source is a sharded cluster; otherwise the seed decides. `limited`: its tasks wait for limits most of the time. `delayed`: it applies what the source has had for some seconds. `kept`: its copies may remove
+    nothing at the target. `planted`: bugs to be found.
     """
     begun = time.perf_counter()
     machine = Machine(seed)
     with installed(machine):
         if sharded is None:
-            sharded = Random(f"sharded {seed}").random() < _SHARDED
+            sharded = not kept and Random(f"sharded {seed}").random() < _SHARDED
         version = None if sharded else machine.random.choice(_SOURCE_VERSIONS)
         cluster = Cluster(machine, source_version=version)
         error = ""
         with wired(cluster), planted():
             try:
-                _live(machine, cluster, faults=faults, limited=limited, delayed=delayed)
+                _live(machine, cluster, faults=faults, limited=limited, delayed=delayed, kept=kept)
             except Violation as violation:
                 error = str(violation)
             except Exception:  # noqa: BLE001  # every error counts as a failure of this seed
@@ -105,11 +106,12 @@ def simulate(
     )
 
 
-def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, delayed: bool) -> None:
+def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, delayed: bool, kept: bool) -> None:
     random = machine.random
     late = Random(f"late tables {machine.seed}")
     """Apart from the other choices, so that seeds without them stay what they are."""
-    agreement = Agreement(routed=random.random() < 0.5, late="crm" if late.random() < _LATE else None)
+    added = "crm" if late.random() < _LATE else None
+    agreement = Agreement(routed=random.random() < 0.5, late=added, kept=kept)
     capture, always = _capture(cluster, random)
     machine.count(f"capture: {capture}")
     limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if limited else {}
@@ -117,7 +119,7 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     configuration = Configuration.parse({**_configuration(random, agreement, always), **limits, **delay})
     judge = cluster.judge = Judge(cluster, agreement)
     share, clones = random.choice((0.05, 0.15, 0.4)), always is Capture.OPLOG
-    workload = Workload(cluster.source, random, ddl_share=share, clones=clones)
+    workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept)
     machine.count(f"start: {configuration.start}")
     if configuration.start == "initial":
         workload.begin()
@@ -135,6 +137,7 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     _act_until(machine, workload, end, length / random.choice((20, 60, 150)))
     _retire_a_shard(cluster, end)
     user = User(cluster, random)
+    user.repairs = user.repairs and not kept
     accidents = Faults(cluster, random, end, user) if faults else None
     machine.run(end, lambda: bool(judge.failed))
     if accidents is not None:
@@ -242,12 +245,21 @@ def many(
     limited: bool = False,
     delayed: bool = False,
     sharded: bool | None = None,
+    kept: bool = False,
     keep_history: bool = False,
     processes: int | None = None,
 ) -> Iterator[Outcome]:
     """Runs in processes of their own, since the order of sets is fixed when an interpreter starts."""
     os.environ["PYTHONHASHSEED"] = "0"
-    run = partial(simulate, faults=faults, limited=limited, delayed=delayed, sharded=sharded, keep_history=keep_history)
+    run = partial(
+        simulate,
+        faults=faults,
+        limited=limited,
+        delayed=delayed,
+        sharded=sharded,
+        kept=kept,
+        keep_history=keep_history,
+    )
     with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000) as pool:
         yield from pool.imap_unordered(run, seeds)
 
@@ -268,6 +280,7 @@ def main() -> int:
     parser.add_argument("--limited", action="store_true", help="with limits for copies and changes")
     parser.add_argument("--delayed", action="store_true", help="with a delay")
     parser.add_argument("--sharded", action="store_true", default=None, help="the source is a sharded cluster")
+    parser.add_argument("--kept", action="store_true", help="copies may remove nothing at the target")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()
     if options.seed is not None:
@@ -286,6 +299,7 @@ def _replay(options: argparse.Namespace) -> int:
         limited=options.limited,
         delayed=options.delayed,
         sharded=options.sharded,
+        kept=options.kept,
         keep_history=True,
     )
     print(*outcome.history[-options.lines :], told(outcome), sep="\n")
@@ -298,7 +312,13 @@ def _run_many(options: argparse.Namespace) -> int:
     seeds = range(options.first, options.first + options.seeds)
     faults, limited, delayed = not options.calm, options.limited, options.delayed
     wanted = many(
-        seeds, faults=faults, limited=limited, delayed=delayed, sharded=options.sharded, processes=options.processes
+        seeds,
+        faults=faults,
+        limited=limited,
+        delayed=delayed,
+        sharded=options.sharded,
+        kept=options.kept,
+        processes=options.processes,
     )
     for outcome in wanted:
         summary.add(outcome)

@@ -39,6 +39,9 @@ _ONCE_RED = (
 
 _SHARDED_ONCE_RED = (4, 9, 20, 25, 28, 51, 72, 108, 109, 125, 134, 1017, 5255, 5325, 7654, 310669)
 """Of a sharded source."""
+
+_KEPT_ONCE_RED = (10, 26, 31, 43, 45, 47)
+"""Of copies that may remove nothing at the target."""
 _LINES = 60
 
 
@@ -80,6 +83,11 @@ def test_tasks_that_wait_for_a_limit_keep_their_promises() -> None:
 
 def test_what_is_applied_late_arrives() -> None:
     red = _red(many(range(4), delayed=True))
+    assert not red, red
+
+
+def test_what_the_target_had_before_a_copy_stays_and_nothing_else_does() -> None:
+    red = _red(many([*range(10), *_KEPT_ONCE_RED], kept=True))
     assert not red, red
 
 

@@ -23,13 +23,24 @@ _ASIDE = 100
 
 
 class Workload:
-    def __init__(self, source: SourceServer | ClusterSource, random: Random, *, ddl_share: float, clones: bool) -> None:
-        """`clones`: servers also clone tables; no change stream shows the rows of a clone."""
+    def __init__(
+        self,
+        source: SourceServer | ClusterSource,
+        random: Random,
+        *,
+        ddl_share: float,
+        clones: bool,
+        in_place: bool = False,
+    ) -> None:
+        """`clones`: servers also clone tables; no change stream shows the rows of a clone. `in_place`: nothing happens for which a copy
+        would need its target's table anew.
+        """
         self._source = source
         self._random = random
         self._ddl_share = ddl_share
         self._databases: tuple[str, ...] = DATABASES
         """The databases in which it acts at the moment."""
+        self._indexed = ("f", "g") if in_place else ("u", "u", "f", "g")
         self._ddls: list[tuple[int, Callable[[], None]]] = [
             (6, self._create),
             (5, self._create_index),
@@ -45,6 +56,15 @@ class Workload:
         ]
         if isinstance(source, ClusterSource):
             self._ddls = self._of_a_cluster(source)
+        if in_place:
+            self._ddls = [
+                (3, self._create),
+                (5, self._create_index),
+                (4, self._drop_index),
+                (6, self._modify),
+                (2, self._drop),
+                (1, self._drop_and_create),
+            ]
 
     def _of_a_cluster(self, cluster: ClusterSource) -> list[tuple[int, Callable[[], None]]]:
         """Most of it takes time. `_swap` and what needs the name of a table that it drops are not done there."""
@@ -185,7 +205,7 @@ class Workload:
 
     def _index(self, name: TableName, seconds: tuple[float, ...]) -> None:
         """`seconds`: how long the build may take, if there are rows."""
-        field = self._random.choice(("u", "u", "f", "g"))
+        field = self._random.choice(self._indexed)
         spec = {"v": 2, "key": {field: 1}, "name": f"{field}_1"}
         if field == "u":
             spec["unique"] = True

@@ -137,7 +137,7 @@ class Applier:
     def _take_special(self, change: RowChange) -> bool:
         """Handles a change that is replayed or contained in the copy. Returns False for any other change."""
         copied_filter = self._filters.get(change.table.id)
-        overlap = copied_filter.overlap(change.key, change.time) if copied_filter else Overlap.NEW
+        overlap = copied_filter.of(change) if copied_filter else Overlap.NEW
         if overlap is Overlap.NEW and not self._replay.of(change):
             return False
         if overlap is not Overlap.HELD:

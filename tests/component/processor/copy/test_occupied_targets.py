@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pymongo import UpdateOne
@@ -34,6 +36,49 @@ def test_rows_that_are_kept_become_as_at_the_source_and_others_stay(
     assert kept.delete_one({"_id": "of the target alone"}).deleted_count == 1
     standing.equal(database)
     assert not standing.error(feed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("how", ["kept", "joined"])
+def test_what_a_killed_copy_left_of_a_deleted_document_goes_though_a_ddl_comes_between(
+    cluster: ReplicatingCluster, database: str, tmp_path: Path, how: str
+) -> None:
+    """Nothing can be cleared there: the target's table has rows of others."""
+    source, target = cluster.source[database], cluster.target[f"{database}_to"]
+    source["rows"].insert_many([{"_id": n, "v": n} for n in range(100)])
+    if how == "kept":
+        target["rows"].insert_many([{"_id": "kept"}, {"_id": 7, "v": -7}])
+        options: dict[str, Any] = {"on_occupied": "keep"}
+    else:
+        source["more"].insert_one({"_id": "kept"})
+        options = {"routes": [{"from": f"{database}.*", "to": f"{database}_to.rows"}]}
+    hold = tmp_path / "chunk_loaded" / database
+    hold.parent.mkdir()
+    hold.touch()
+    cluster.start_owner("o1")
+    process = cluster.start_processor("p1", failpoints=f"chunk_loaded=hold:{tmp_path}")
+    feed = cluster.create(how, database, start="initial", **options)
+    cluster.until(hold.with_name(f"{database}.reached").exists, "a chunk that is loaded and not recorded")
+    cluster.until(lambda: target["rows"].count_documents({"_id": {"$type": "number"}}) == 100, "the rows of the chunk")
+    process.kill()
+    process.wait()
+    cluster.revoke_lease("p1")
+    hold.unlink()
+    source["rows"].delete_many({"_id": {"$in": [5, 7, 9]}})
+    source["rows"].insert_one({"_id": 9, "again": True})
+    source.command("collMod", "rows", validator={"v": {"$gte": 0}}, validationAction="warn")
+    source["rows"].update_one({"_id": 8}, {"$set": {"later": True}})
+    cluster.until(lambda: cluster.ddls(feed), "the DDL")
+    cluster.start_processor("p2")
+
+    def expected() -> bool:
+        rows = {row["_id"]: row for row in target["rows"].find()}
+        return rows == {row["_id"]: row for row in [{"_id": "kept"}, *source["rows"].find()]}
+
+    cluster.until(lambda: cluster.settled(feed, 1), "the DDL is done")
+    cluster.passes_now(feed)
+    assert expected(), [*target["rows"].find({"_id": {"$in": [5, 7, 8, 9]}})]
+    assert not cluster.error(feed)
 
 
 @pytest.mark.soak

@@ -184,7 +184,28 @@ def test_a_chunk_that_was_read_across_a_harmless_ddl_is_read_again(by: DdlEvent)
     assert decide(read(5, 9).without((1,)), held(by)) == CatchUp(by.position)
     assert decide(read(5, 6), held(by)) == CatchUp(by.position), "it ends before the DDL"
     assert decide(read(7, 9), held(by)) == CatchUp(by.position), "it begins at the DDL"
-    assert decide(read(0, 9), held(by)) == CatchUp(by.position), "the target's table is shared"
+    assert decide(read(0, 9), held(by)) == CatchUp(by.position), "messages: no change depends on what was read"
+    assert decide(read(0, 9), replace(held(by), others=True)) == ForgetChunks((1,)), "the target's table has other rows"
+
+
+def test_a_table_with_rows_of_others_is_prepared_before_a_harmless_ddl() -> None:
+    """It cannot be created anew for it."""
+    for by in (PLAIN, ddl(DdlType.DROP_INDEXES), ddl(DdlType.MODIFY, validator={})):
+        assert decide(None, replace(held(by), others=True)) == Begin(at(1))
+        assert decide(copy(), replace(held(by), others=True)) == CatchUp(by.position)
+    drop = replace(held(ddl(DdlType.DROP)), others=True)
+    assert decide(None, replace(drop, index_to_come=True)) == Begin(at(1))
+    assert decide(copy(), replace(drop, index_to_come=True)) == decide(None, drop) == EndCopy(at(7, "82"))
+    assert decide(None, replace(held(UNIQUE), others=True)) == Empty(at(7, "82")), "it is refused there"
+
+
+def test_no_chunk_is_read_while_a_window_may_pass_its_changes() -> None:
+    """A DDL that held the table is skipped while the window goes to it."""
+    assert decide(copy(4), replace(inputs(9), catching_up=True)) == Wait()
+    assert decide(copy(4), replace(inputs(9), catching_up=True, others=True)) == Wait()
+    assert decide(copy(4), inputs(9)) == CopyChunks((1, 2))
+    followed = replace(far(300), catching_up=True)
+    assert decide(long_copy((130, 130)), followed) == CopyChunks((1, 2)), "they are read behind the window"
 
 
 def test_a_harmless_ddl_finds_a_table_that_is_copied_whole_empty_or_full_but_never_away() -> None:

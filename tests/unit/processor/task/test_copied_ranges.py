@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import bson
@@ -18,12 +18,17 @@ from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
+from changefeed.event import RowType
 from changefeed.records import CopiedChunk
+from changefeed.table import TableId, TableName
 from processor.task.copied_ranges import CopiedFilter, CopiedRanges, Overlap
+from sink.row import RowChange, TargetTable
 
 Row: TypeAlias = dict[str, int]
 Rows: TypeAlias = dict[int, Row]
 KEYS = range(4)
+_NAME = TableName("shop", "orders")
+_TABLE = TargetTable(id=TableId("ab" * 16), source=_NAME, name=_NAME)
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,32 @@ def test_changes_of_chunks_not_copied_yet_are_held_until_they_are() -> None:
         for value, time in ((3, 4), (3, 5), (3, 6), (3, 7), (10, 7), (12, 2**63))
     ]
     assert fates == [Overlap.HELD, Overlap.REPLAYED, Overlap.REPLAYED, Overlap.NEW, Overlap.HELD, Overlap.HELD]
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.one_of(puts, deletes, sets, unsets), max_size=12),
+    *(3 * [st.integers(0, 12)]),
+)
+def test_what_a_lost_attempt_left_goes_with_its_delete_though_nothing_is_cleared(
+    changes: list[Change], lost: int, ddl: int, read: int
+) -> None:
+    """The table goes to a DDL while a chunk is missing of which an attempt was lost. Then the chunk is read, and all changes are replayed."""
+    states, events = history(changes)
+    lost, ddl, read = (min(moment, len(events)) for moment in (lost, ddl, max(lost, ddl, read)))
+    target = {number: dict(row) for number, row in states[lost].items()}
+
+    def go(copied: CopiedChunk | None, begin: int, end: int) -> None:
+        copied_filter = CopiedFilter(replace(CopiedRanges.of([None], [copied]), uncleared=True))
+        for time, change in enumerate(events[begin:end], start=begin + 1):
+            kind = RowType.DELETE if change.kind == "delete" else RowType.UPDATE
+            if copied_filter.of(RowChange(_TABLE, kind, key(change.key), None, None, time, b"")) is not Overlap.HELD:
+                apply(target, change, replay=True)
+
+    go(None, 0, ddl)
+    target |= {number: dict(row) for number, row in states[read].items()}
+    go(chunk(0, read), ddl, len(events))
+    assert target == states[-1]
 
 
 def test_keys_of_all_types_are_found_in_the_order_in_which_the_server_keeps_them() -> None:
