@@ -40,7 +40,7 @@ from owner.tables import filter_change, route_change
 from owner.tables.route_change import Place, rename_problems
 
 _MOST_NAMED = 5
-_TAKES_USERS = (5, 0)
+_TAKES_USERS = (4, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,8 +316,8 @@ def _at_sink(configuration: Configuration, found: SourceFindings, target: SinkFi
         yield from missing_at_sink(target.privileges, databases, configuration.dead_letter, users=configuration.users)
     if configuration.users and target.version is not None and target.version < _TAKES_USERS:
         yield (
-            f"users: the sink is MongoDB {target.version[0]}.{target.version[1]}, whose servers do not always find users that are written as they "
-            "are stored; upgrade it to 5.0 or later, or write users: false"
+            f"users: the sink is MongoDB {target.version[0]}.{target.version[1]}; expected 4.4 or later, since users are written as they are stored, "
+            "and whether earlier servers find them has not been tried; upgrade it, or write users: false"
         )
     if found.identity.same(target.identity):
         yield "sink: it is the same deployment as the source; Sluice would read its own writes again, name another target"

@@ -35,7 +35,6 @@ def _missing(client: Client, *, at_source: bool) -> list[str]:
     return [problem for problem in found if problem.startswith("users: ")]
 
 
-@pytest.mark.since("5.0")
 def test_users_and_roles_become_the_sources(sides: tuple[ReplicaSet, ReplicaSet]) -> None:
     source, target = sides
     with source.client() as administrator, target.client() as other:
