@@ -14,6 +14,7 @@
     shardCollection, reshard, refine                ShardTable
     exchange                                        RenameTable: the copy made beside takes the table's place
     enter                                           Skip; at a sink of messages BeginAgain: there is no beside, so the copy follows it
+    enter, of a table that is made anew in place    ReplaceView; DropTables for a time series, whose copy follows
 
 A table that is copied beside (`Beside`) has two tables downstream. Its DDLs concern the new one, under a name of Sluice's own; a drop
 concerns both. A rename concerns the old one, if it is still there: the copy starts again anyway.
@@ -42,7 +43,7 @@ from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
-from changefeed.table import TableId, TableName, TableSchema, defined
+from changefeed.table import TableId, TableKind, TableName, TableSchema, defined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,14 @@ class ModifyTable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropTables:
     names: tuple[TableName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceView:
+    """The view is there and like this, whatever it was before. It never takes the place of a collection."""
+
+    name: TableName
+    options: Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +123,16 @@ class Skip:
 
 
 SingleDdl: TypeAlias = (
-    CreateTable | CreateIndexes | DropIndexes | ModifyTable | DropTables | RenameTable | ShardTable | BeginAgain | Skip
+    CreateTable
+    | CreateIndexes
+    | DropIndexes
+    | ModifyTable
+    | DropTables
+    | ReplaceView
+    | RenameTable
+    | ShardTable
+    | BeginAgain
+    | Skip
 )
 
 
@@ -241,7 +259,7 @@ def _one_table(  # noqa: C901, PLR0911 - one case for each kind of DDL
         case DdlType.EXCHANGE:
             return _exchange(event, table, target, routing)
         case DdlType.ENTER:
-            return _enter(event, table, target)
+            return _enter(event, table, target, routing)
         case DdlType.LEAVE | DdlType.NEW_UUID:
             return Skip(note="nothing changes downstream")
         case DdlType.RENAME | DdlType.DROP_DATABASE | DdlType.UNKNOWN:
@@ -262,13 +280,19 @@ def _drop(table: TableName, target: TableName, routing: Routing) -> DropTables |
     return DropTables(names=names)
 
 
-def _enter(event: DdlEvent, table: TableName, target: TableName) -> BeginAgain | Skip:
+def _enter(
+    event: DdlEvent, table: TableName, target: TableName, routing: Routing
+) -> BeginAgain | DropTables | ReplaceView | Skip:
     said = event.description.decode()
     if "beside" in said:
         return Skip(note="nothing changes downstream")
-    skipped = said.get("skippedFrom")
     assert event.id is not None
     schema = defined(event.description, event.id, table, event.position)
+    if "inPlace" in said and schema.kind is TableKind.VIEW:
+        return ReplaceView(name=target, options=_view_routed(table, target, schema.options, routing))
+    if "inPlace" in said:
+        return DropTables(names=(target,))
+    skipped = said.get("skippedFrom")
     return BeginAgain(name=target, schema=schema, skipped_from=Position.parse(skipped) if skipped else None)
 
 

@@ -1,4 +1,7 @@
-"""`disk_spaces`: how large tables are at the source, and how much disk is free at the target for copies beside the present tables."""
+"""`disk_spaces`: how large tables are at the source, and how much disk is free at the target for copies beside the present tables.
+
+`releases`: those of both, for what only a server of the same release reads.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from pymongo.errors import PyMongoError
 
 from admin.preflight.sink_probe import impatient
 from changefeed.config.configuration import Configuration
+from changefeed.errors import WrongState
 from changefeed.table import TableName
 from credentials.expansion import expanded
 from sink.mongodb.connection import connect as connect_to_sink
@@ -62,6 +66,23 @@ def disk_spaces(configuration: Configuration, tables: Mapping[TableName, TableNa
             db: int(found["fsTotalSize"] - found["fsUsedSize"]) for db, found in disks.items() if "fsTotalSize" in found
         },
     )
+
+
+def releases(configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
+    with (
+        closing(connect_to_source(expanded(configuration.source), app_name=_NAME, capture=None)) as source,
+        closing(connect_to_sink(impatient(expanded(configuration.sink)))) as sink,
+    ):
+        return _release(source, "source"), _release(sink, "target")
+
+
+def _release(client: Client, side: str) -> tuple[int, int]:
+    found = _asked(client, "admin", {"buildInfo": 1}).get("versionArray")
+    if not found:
+        raise WrongState(
+            f"the {side} does not say its release, on which a time series depends; look whether it is reachable"
+        )
+    return found[0], found[1]
 
 
 def _asked(client: Client, db: str, command: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from admin.access import Access, Guard
 from admin.cluster_reader import ChangefeedTables, ClusterReader, tables_of
 from admin.desired.desired_store import DesiredStore
-from admin.preflight.disk_space import disk_spaces
+from admin.preflight.disk_space import disk_spaces, releases
 from admin.services import messages, rejected_rows
 from admin.services.node_service import find_node
 from admin.services.rpc import streaming, unary
 from admin.services.table_troubles import TroubleKind, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, TableServiceServicer
+from changefeed.config.tables.time_series import release_obstacle
 from changefeed.errors import ConfigurationError, NotFoundError, RetryableError, WrongState
 from changefeed.event import DdlType
 from changefeed.records import ChangefeedId, DdlRecord, NodeRecord, Role, TableVerb
@@ -86,8 +87,11 @@ class TableService(TableServiceServicer):
         for table in found:
             _check_recopy(known, table)
         configuration = known.info.configuration
+        if series := [table for table in found if table.kind is TableKind.TIMESERIES]:
+            _check_series(known, series, release_obstacle(*releases(configuration)))
         targets = {table.name: configuration.routes.target(table.name) for table in found}
-        spaces = disk_spaces(configuration, targets)
+        second = {table.name: targets[table.name] for table in found if not recopy.in_place(table)}
+        spaces = disk_spaces(configuration, second)
         if not request.dry_run:
             revs = [self._store.ask(id, table.id, TableVerb.RECOPY) for table in found]
             asked = {table.id for table in found}
@@ -99,10 +103,11 @@ class TableService(TableServiceServicer):
                     name=str(table.name),
                     target=str(targets[table.name]),
                     bytes=spaces.sizes.get(table.name),
+                    in_place=table.kind.value if recopy.in_place(table) else "",
                 )
                 for table in found
             ],
-            warnings=list(spaces.warnings(targets)),
+            warnings=list(spaces.warnings(second)),
         )
 
     @streaming(Access.VIEWER)
@@ -191,6 +196,14 @@ def _check_recopy(known: OwnerView, table: TableSchema) -> None:
             raise WrongState(
                 f"table {table.name} has a DDL that waits for a user and comes first: {record.refused.message}"
             )
+
+
+def _check_series(known: OwnerView, series: Iterable[TableSchema], of_releases: str) -> None:
+    """The target's time series is dropped first, so it has to be sure that it can be copied."""
+    for table in series:
+        why = known.info.configuration.series_obstacle(table.name, known.info.capture) or of_releases
+        if why:
+            raise WrongState(f"table {table.name} cannot be copied anew: it is a time series: {why}")
 
 
 def _check_has_a_name(known: OwnerView, text: str, table: TableId) -> None:

@@ -163,7 +163,8 @@ def recopy(
 ) -> None:
     """Copy tables anew while the others go on, also tables that are stopped or lost.
 
-    The target's table stands still meanwhile; its copy is made beside it and takes its place when it is up to date.
+    The target's table stands still meanwhile; its copy is made beside it and takes its place when it is up to date. A time series is dropped and
+    copied in its place, since no server renames it; a view is replaced by one of its present definition.
     """
     request = pb.RecopyTablesRequest(changefeed=changefeed, tables=tables, dry_run=True)
     found = connection.ask(connection.tables.RecopyTables, request, timeout=_OBEY_SECONDS)
@@ -173,18 +174,34 @@ def recopy(
         return
     if output is Output.TABLE:
         for table in found.tables:
-            size = f", {cells.size(table.bytes)} at the source" if table.HasField("bytes") else ""
-            print_line(f"{table.name} is copied anew, beside {table.target} at the target{size}")
+            print_line(_how_copied(table))
     if dry_run:
         return
     named = ", ".join(table.name for table in found.tables)
-    confirm(f"Copy {named} anew? Until then the target's tables stand still, and are replaced by the copies.", yes=yes)
+    missing = [table.target for table in found.tables if table.in_place == "timeseries"]
+    gone = f" {', '.join(missing)} is dropped first, and missing until it is copied." if missing else ""
+    confirm(
+        f"Copy {named} anew? Until then the target's tables stand still, and are replaced by the copies.{gone}", yes=yes
+    )
     request.dry_run = False
     done = connection.ask(connection.tables.RecopyTables, request, timeout=_OBEY_SECONDS)
     if output is not Output.TABLE:
         print_document(plain(done), output)
         return
     print_line(f"the copy begins; `sluice table list {changefeed}` shows how far it is")
+
+
+def _how_copied(table: pb.TableRecopy) -> str:
+    size = f", {cells.size(table.bytes)} at the source" if table.HasField("bytes") else ""
+    match table.in_place:
+        case "":
+            return f"{table.name} is copied anew, beside {table.target} at the target{size}"
+        case "view":
+            return f"{table.name} is a view; {table.target} at the target is replaced by its present definition"
+        case _:
+            return (
+                f"{table.name} is a time series; {table.target} at the target is dropped, and copied anew in its place"
+            )
 
 
 @app.command(epilog="sluice table rejected orders\n\nsluice table rejected orders shop.items -o json")

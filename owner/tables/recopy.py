@@ -12,6 +12,9 @@ published barrier and not past the first event that is not recorded yet:
 
     barrier 100.7, resolved 103.2, next event rename @102.1/8264      leave @100.8, enter @100.9 for one table, 100.10 and 100.11 for the next one
 
+What no server renames, a time series, and what has no rows, a view, are made anew in place: `enter` drops the target's time series, and the
+copy stands in its place; it replaces the view by one of the present definition. There is no exchange.
+
 At a sink of messages there is nothing beside, and no exchange: `enter` becomes a message, behind which the copy stands. What a stopped
 table had not sent is skipped, and the message says so.
 
@@ -24,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from typing import Any
 
 from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.tables.filter import Disposition
@@ -37,21 +41,21 @@ from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema,
 def obstacle(table: TableSchema, configuration: Configuration) -> str:
     """Why the table cannot be copied anew beside the running changefeed. Empty: it can."""
     target = configuration.routes.target(table.name)
-    if table.kind is TableKind.VIEW:
-        return "is a view; it has no rows"
-    if table.kind is TableKind.TIMESERIES:
-        return (
-            "is a time-series, which no server renames, so its copy could not take its place; update the changefeed to a filter without it, drop it "
-            "at the target, and update the changefeed again to take it in"
-        )
+    if in_place(table) and configuration.sink_can.keeps_messages:
+        return f"is a {table.kind.value}; a sink of messages has its definition alone"
     if configuration.routes.joins(table.name, table.name) and configuration.routes.gathers(table.name):
         return (
             f"shares {target} with other tables by the routes: a new {target} would lack their rows, and theirs cannot be told apart from those of "
             "this one; route every table to a name of its own"
         )
-    if configuration.on_occupied is OnOccupied.KEEP:
+    if configuration.on_occupied is OnOccupied.KEEP and table.kind is not TableKind.VIEW:
         return f"may have rows at the target from before the changefeed (on_occupied: keep), which a new {target} would lack"
     return ""
+
+
+def in_place(table: TableSchema) -> bool:
+    """Whether it is made anew under its own name at the target."""
+    return table.kind is not TableKind.COLLECTION
 
 
 def places(barrier: Position, highest: Position, recorded: Iterable[Position]) -> Iterator[Position]:
@@ -79,15 +83,19 @@ def begun(
         stands_at = table.beside.stands_at
     left, entered = at
     names = frozenset({target})
-    beside = None if as_messages else Beside(name=beside_name(table.id, target), stands_at=stands_at)
-    definition = definition_of(table, beside)
+    under_its_name = as_messages or in_place(table)
+    beside = None if under_its_name else Beside(name=beside_name(table.id, target), stands_at=stands_at)
+    said: dict[str, Any] = {"inPlace": True} if in_place(table) else {}
     if as_messages and stands_at < left:
-        definition = Document.of(definition.decode() | {"skippedFrom": str(stands_at)})
+        said = {"skippedFrom": str(stands_at)}
+    definition = Document.of(definition_of(table, beside).decode() | said)
+    with_rows = frozenset({table.id}) if table.kind is not TableKind.VIEW else frozenset()
     leave = DdlRecord(
         event=DdlEvent(position=left, type=DdlType.LEAVE, db=table.name.db, table=table.name, id=table.id),
-        scope=Scope(tables=frozenset({table.id}), ended=frozenset({table.id}), names=names),
+        scope=Scope(tables=with_rows, ended=with_rows, apart=frozenset({table.id}) - with_rows, names=names),
         disposition=Disposition.SCHEMA_ONLY,
-        note="to be copied anew" + ("" if as_messages else f"; {target} stands still until the copy takes its place"),
+        note="to be copied anew"
+        + ("" if under_its_name else f"; {target} stands still until the copy takes its place"),
         seen_at=now,
     )
     enter = DdlRecord(

@@ -43,6 +43,7 @@ from sink.ddl import (
     DropTables,
     ModifyTable,
     RenameTable,
+    ReplaceView,
     ShardTable,
     Skip,
     Together,
@@ -100,7 +101,7 @@ def ddl_message(  # noqa: C901 - one case for each kind of DDL
             own = {"type": "recopy", "ns": str(name), **about, "anew": True}
             if skipped_from is not None:
                 own["skipped"] = {"from": pos_of(skipped_from), "to": pos_of(event.position)}
-        case Together():
+        case Together() | ReplaceView():
             raise DdlUnsupported(f"{event}: an event sink has no copies beside a table; recopy is not offered for it")
     return Message({**head, **own})
 

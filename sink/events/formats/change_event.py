@@ -35,6 +35,7 @@ from sink.ddl import (
     DropTables,
     ModifyTable,
     RenameTable,
+    ReplaceView,
     ShardTable,
     Skip,
     Together,
@@ -127,7 +128,7 @@ def ddl_event(record: DdlRecord, ddl: DownstreamDdl) -> bytes | None:
 def _described(record: DdlRecord, ddl: DownstreamDdl) -> tuple[DdlType | None, Fields, Fields]:  # noqa: C901, PLR0911 - one case for each kind of DDL
     event = record.event
     match ddl:
-        case Skip() | BeginAgain():
+        case Skip() | BeginAgain() | ReplaceView():
             return None, {}, {}
         case CreateTable():
             return DdlType.CREATE, _names(ddl.name), {"operationDescription": RawBSONDocument(ddl.options.raw)}

@@ -30,6 +30,7 @@ from sink.ddl import (
     DropTables,
     ModifyTable,
     RenameTable,
+    ReplaceView,
     ShardTable,
     SingleDdl,
     Skip,
@@ -83,6 +84,9 @@ def commands(  # noqa: PLR0911 - one case for each kind of DDL
             return _modify(ddl, now, target, ttl)
         case DropTables():
             return tuple(_drop(name, now, target) for name in ddl.names if now.tables.get(name))
+        case ReplaceView():
+            dropped = (_drop(ddl.name, now, target),) if now.tables.get(ddl.name) else ()
+            return (*dropped, _create(CreateTable(name=ddl.name, options=ddl.options), target, ttl))
         case RenameTable():
             return (_rename(ddl, now, target),)
         case ShardTable():

@@ -6,6 +6,7 @@ before this DDL, after it, or in between. Any other state was made by another cl
     CreateTable     the name is free: absent. The table of that name is equal: present. It is different: unclear
     DropTables      each observed table is dropped, or still has its UUID. All dropped: present. Some left: absent, the rest is dropped.
                     The name has another UUID: unclear
+    ReplaceView     the name is free, or has another view: absent. An equal view: present. A collection: unclear
     RenameTable     the old name has its old UUID, and the new name is unchanged, or free if its table is to be replaced: absent.
                     The old name is free and the new one has the old UUID: present.
                     A rename across databases, and every rename on some compatible databases, is a copy under a new UUID:
@@ -33,6 +34,7 @@ from sink.ddl import (
     DropTables,
     ModifyTable,
     RenameTable,
+    ReplaceView,
     ShardTable,
     SingleDdl,
     Skip,
@@ -47,7 +49,9 @@ class DdlEffect(StrEnum):
     UNCLEAR = "unclear"
 
 
-def effect(ddl: SingleDdl, before: Observation, now: Observation, ttl: Ttl) -> DdlEffect:
+def effect(  # noqa: PLR0911 - one case for each kind of DDL
+    ddl: SingleDdl, before: Observation, now: Observation, ttl: Ttl
+) -> DdlEffect:
     match ddl:
         case Skip():
             return DdlEffect.PRESENT
@@ -55,6 +59,8 @@ def effect(ddl: SingleDdl, before: Observation, now: Observation, ttl: Ttl) -> D
             return _created(ddl, now.tables.get(ddl.name), ttl)
         case DropTables():
             return _dropped(ddl.names, before, now)
+        case ReplaceView():
+            return _view_replaced(ddl, now.tables.get(ddl.name), ttl)
         case RenameTable():
             return _renamed(ddl, before, now, ttl)
         case ShardTable() if ddl.how is DdlType.RESHARD_COLLECTION:
@@ -73,6 +79,9 @@ def refusal(  # noqa: PLR0911 - one case for each kind of DDL
     match ddl:
         case CreateTable():
             return _create_refusal(ddl, before.tables.get(ddl.name), ttl)
+        case ReplaceView():
+            there = before.tables.get(ddl.name)
+            return None if there is None or _is_view(there) else f"{ddl.name} is no view at the target; drop it there"
         case RenameTable():
             if before.tables.get(ddl.name) is None:
                 return _missing(ddl.name)
@@ -109,6 +118,13 @@ def _created(ddl: CreateTable, now: ObservedTable | None, ttl: Ttl) -> DdlEffect
     if now is None:
         return DdlEffect.ABSENT
     return DdlEffect.PRESENT if same_options(ddl.options, now.options, ttl) else DdlEffect.UNCLEAR
+
+
+def _view_replaced(ddl: ReplaceView, now: ObservedTable | None, ttl: Ttl) -> DdlEffect:
+    if now is not None and not _is_view(now):
+        return DdlEffect.UNCLEAR
+    equal = now is not None and same_options(ddl.options, now.options, ttl)
+    return DdlEffect.PRESENT if equal else DdlEffect.ABSENT
 
 
 def _dropped(names: tuple[TableName, ...], before: Observation, now: Observation) -> DdlEffect:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,72 @@ def test_tables_are_copied_anew_while_they_are_written_to_and_while_one_is_stopp
     assert "m_1" in feed.target["items"].index_information()
     steps = [(ddl["type"], ddl["state"]) for ddl in feed.shown("ddl") if ddl["table"] == f"{feed.id}.orders"]
     assert steps == [("leave", "skipped"), ("enter", "skipped"), ("exchange", "done")]
+    assert "identical" in feed.sluice("verify", feed.id)
+
+
+def _measure(feed: Recopied, round: int) -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=round)
+    measured = [{"at": begun + timedelta(seconds=n), "of": n % 3, "v": n} for n in range(600)]
+    feed.source["measured"].insert_many(measured)
+
+
+def _in_place(feed: Recopied) -> None:
+    """A view and a time series, followed, and then wrong at the target."""
+    feed.source.create_collection("measured", timeseries={"timeField": "at", "metaField": "of"})
+    feed.source["measured"].create_index([("of", 1)])
+    feed.source.create_collection("few", viewOn="orders", pipeline=[{"$match": {"n": {"$lt": 10}}}])
+    _measure(feed, 0)
+    until(lambda: feed.target["measured"].count_documents({}) == 600, "the measurements")
+    until(lambda: feed.target["few"].count_documents({}) == 10, "the view")
+    feed.target.drop_collection("few")
+    feed.target.create_collection("few", viewOn="items", pipeline=[])
+    feed.target["measured"].delete_many({"of": 1})
+
+
+def _entered(feed: Recopied) -> int:
+    return sum((ddl["type"], ddl["state"]) == ("enter", "done") for ddl in feed.shown("ddl"))
+
+
+@pytest.mark.since("6.0")
+def test_a_view_and_a_time_series_are_made_anew_in_place(feed: Recopied) -> None:
+    _in_place(feed)
+    said = feed.recopy("few", "measured", "--dry-run")
+    assert said == (
+        f"{feed.id}.few is a view; {feed.id}_to.few at the target is replaced by its present definition\n"
+        f"{feed.id}.measured is a time series; {feed.id}_to.measured at the target is dropped, and copied anew in its place\n"
+    )
+    with writing(feed.source, _TABLES):
+        feed.recopy("few", "measured", "--yes")
+        _measure(feed, 1)
+        until(lambda: _entered(feed) == 2, "both are made anew")
+        feed.until_followed("notes", "meanwhile")
+        _measure(feed, 2)
+        until(lambda: feed.target["measured"].count_documents({}) == 1800, "the measurements of before and after")
+    feed.target.drop_collection("few")
+    feed.recopy("few", "--yes")
+    until(lambda: feed.target["few"].count_documents({}) > 0, "the view that had gone")
+    feed.until_followed("orders", "after")
+    assert "identical" in feed.sluice("verify", feed.id)
+
+
+@pytest.mark.soak
+@pytest.mark.since("6.0")
+def test_a_node_that_is_killed_while_a_view_and_a_time_series_are_made_anew_goes_on(feed: Recopied) -> None:
+    _in_place(feed)
+    with writing(feed.source, _TABLES):
+        for round, seconds in enumerate((0.0, 0.1, 0.3, 1.0, 2.0), 1):
+            feed.recopy("few", "measured", "--yes")
+            time.sleep(seconds)
+            _measure(feed, round)
+            feed.node.kill()
+            feed.node.start()
+            feed.node.until_ready()
+            until(lambda: _entered(feed) == 2 * round, "both are made anew")  # noqa: B023 - waited for in this round
+            until(
+                lambda: feed.target["measured"].count_documents({}) == 600 * (round + 1),  # noqa: B023 - as above
+                "the measurements",
+            )
+    feed.until_followed("orders", "after")
     assert "identical" in feed.sluice("verify", feed.id)
 
 

@@ -11,16 +11,17 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition
+from changefeed.documents.document import Document
 from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import Barrier, DdlRecord, DdlState, Straggler, TableVerb
+from changefeed.records import Barrier, DdlRecord, DdlState, Scope, Straggler, TableVerb
 from changefeed.table import Beside, TableId, TableKind, TableName, definition_of
 from owner.ddl.stragglers import NOTHING, StoredStraggler
 from owner.decision.decide import Decision, RecordDdls
 from owner.tables import recopy
 from owner.tables.wishes import Forget, TableWishes, after_release
-from sink.ddl import BeginAgain, Routing, downstream
+from sink.ddl import BeginAgain, DropTables, ReplaceView, Routing, downstream
 from tests.unit.owner.test_decision import NOW, A, B, Feed, at, barrier_of, ddl, status_of, table
 
 C = TableId("c" * 32)
@@ -159,8 +160,8 @@ def test_among_messages_a_table_begins_again_by_a_message_and_nothing_is_beside(
 @pytest.mark.parametrize(
     ("configuration", "kind", "why"),
     [
-        ({}, TableKind.VIEW, "is a view"),
-        ({}, TableKind.TIMESERIES, "is a time-series"),
+        ({"sink": "file:///tmp/messages"}, TableKind.VIEW, "is a view"),
+        ({"on_occupied": "keep"}, TableKind.TIMESERIES, "may have rows at the target from before the changefeed"),
         ({"routes": [{"from": "shop.*", "to": "all.rows"}]}, TableKind.COLLECTION, "shares all.rows with other tables"),
         ({"on_occupied": "keep"}, TableKind.COLLECTION, "may have rows at the target from before the changefeed"),
     ],
@@ -181,6 +182,30 @@ def test_what_cannot_be_copied_beside_is_refused_with_the_reason(
 def test_a_table_with_a_name_of_its_own_is_copied(routes: list[dict[str, str]]) -> None:
     fields = {"id": "f", "source": "mongodb://s", "sink": "mongodb://t", "routes": routes}
     assert recopy.obstacle(table(A, "a"), Configuration.parse(fields)) == ""
+
+
+def test_a_view_is_replaced_by_its_present_definition() -> None:
+    view = replace(table(A, "a", TableKind.VIEW), options=Document.of({"viewOn": "b", "pipeline": []}))
+    feed = Feed(view, table(B, "b"))
+    leave, enter = recorded(feed.decide(places={B: at(5)}, wishes=ASKED))
+    assert leave.scope == enter.scope == Scope(apart=frozenset({A}), names=frozenset({TableName("shop", "a")}))
+    assert (leave.disposition, enter.disposition) == (Disposition.SCHEMA_ONLY, Disposition.APPLY)
+    again = feed.tip.apply(leave.event).apply(enter.event).latest(A)
+    assert again == replace(view, valid_from=enter.position)
+    done = downstream(enter.event, Routing(route=lambda name: replace(name, db="dr"), tables={}))
+    assert done == ReplaceView(name=TableName("dr", "a"), options=view.options)
+
+
+def test_a_time_series_is_dropped_and_copied_in_its_place() -> None:
+    series = replace(table(A, "a", TableKind.TIMESERIES), options=Document.of({"timeseries": {"timeField": "at"}}))
+    feed = Feed(series)
+    leave, enter = recorded(feed.decide(places={A: at(5)}, wishes=ASKED))
+    assert leave.scope.ended == {A}
+    assert enter.disposition is Disposition.APPLY
+    again = feed.tip.apply(leave.event).apply(enter.event).latest(A)
+    assert again == replace(series, valid_from=enter.position)
+    done = downstream(enter.event, Routing(route=lambda name: name, tables={}))
+    assert done == DropTables(names=(TableName("shop", "a"),))
 
 
 def test_a_request_of_an_unknown_table_is_forgotten_and_one_that_has_to_wait_is_not() -> None:

@@ -634,16 +634,18 @@ class RecopyTablesResponse(_message.Message):
     def __init__(self, tables: _Optional[_Iterable[_Union[TableRecopy, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TableRecopy(_message.Message):
-    __slots__ = ("id", "name", "target", "bytes")
+    __slots__ = ("id", "name", "target", "bytes", "in_place")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    IN_PLACE_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     target: str
     bytes: int
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+    in_place: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., bytes: _Optional[int] = ..., in_place: _Optional[str] = ...) -> None: ...
 
 class RejectedRow(_message.Message):
     __slots__ = ("table", "table_id", "key", "first_position", "position", "first_rejected_at", "rejected_at", "tries", "error", "type", "holds", "retry_requested")

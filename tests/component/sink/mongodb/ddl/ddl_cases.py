@@ -15,6 +15,7 @@ from sink.ddl import (
     DropTables,
     ModifyTable,
     RenameTable,
+    ReplaceView,
     SingleDdl,
 )
 
@@ -80,6 +81,11 @@ def create(name: str, **of: Any) -> Callable[[str], SingleDdl]:
     return lambda db: CreateTable(name=TableName(db, name), options=Document.of(of))
 
 
+def replace_view(name: str, **match: Any) -> Callable[[str], SingleDdl]:
+    options = Document.of({"viewOn": "a", "pipeline": [{"$match": match}]})
+    return lambda db: ReplaceView(name=TableName(db, name), options=options)
+
+
 def create_indexes(*specs: Mapping[str, Any]) -> Callable[[str], SingleDdl]:
     return lambda db: CreateIndexes(name=TableName(db, "a"), indexes=tuple(map(Document.of, specs)))
 
@@ -130,6 +136,14 @@ CASES: dict[str, Case] = {
         prepare=one_row,
         ddl=create("v", viewOn="a", pipeline=[{"$match": {"x": 1}}]),
         after=lambda db: documents(db, "v") == [{"_id": 1, "x": 1}],
+    ),
+    "replace a view": Case(
+        prepare=a_view, ddl=replace_view("v", x=1), after=lambda db: documents(db, "v") == [{"_id": 1, "x": 1}]
+    ),
+    "replace a view that is missing": Case(
+        prepare=one_row,
+        ddl=replace_view("v", x=2),
+        after=lambda db: "viewOn" in options(db, "v") and not documents(db, "v"),
     ),
     "create with pre-images": Case(
         since="6.0",

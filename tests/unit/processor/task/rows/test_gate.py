@@ -9,6 +9,7 @@ from bson.binary import Binary
 from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import InvariantError, SourceUnsupported
 from changefeed.position import Position, Window
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
@@ -82,10 +83,14 @@ def test_a_held_table_that_nobody_knows_yet_is_passed_over_however_often_it_come
     assert [holding.takes(header(seconds, E)) for seconds in (105, 106)] == [False, False]
 
 
+@pytest.mark.parametrize("kind", [TableKind.COLLECTION, TableKind.TIMESERIES])
 @pytest.mark.parametrize("named_only", [False, True])
-def test_rows_between_the_leave_and_the_enter_of_a_table_that_is_copied_anew_are_passed_over(named_only: bool) -> None:
+def test_rows_between_the_leave_and_the_enter_of_a_table_that_is_copied_anew_are_passed_over(
+    named_only: bool, kind: TableKind
+) -> None:
     """Both are at times of their own choice, which rows may have, too."""
-    copied = TableSchema(id=D, name=name(D), valid_from=at(1))
+    options = EMPTY if kind is TableKind.COLLECTION else Document.of({"timeseries": {"timeField": "at"}})
+    copied = TableSchema(id=D, name=name(D), valid_from=at(1), kind=kind, options=options)
     leave, enter = (record.event for record in begun(copied, name(D), (at(103), at(105)), at(103), datetime.now(UTC)))
     schemas = SCHEMAS.apply_all([leave, enter])
     for seconds in (102, 103, 104, 105):

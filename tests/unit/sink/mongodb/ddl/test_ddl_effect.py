@@ -17,6 +17,7 @@ from sink.ddl import (
     DropTables,
     ModifyTable,
     RenameTable,
+    ReplaceView,
     ShardTable,
     SingleDdl,
     Skip,
@@ -66,6 +67,17 @@ def test_a_create_with_another_table_under_its_name_is_unclear() -> None:
 def test_a_created_view_is_known_by_its_definition() -> None:
     assert of(create(viewOn="x", pipeline=[]), {A: None}, {A: view("x")}) is DdlEffect.PRESENT
     assert of(create(viewOn="x", pipeline=[]), {A: None}, {A: view("y")}) is DdlEffect.UNCLEAR
+
+
+def test_a_view_is_replaced_unless_it_is_equal_and_never_a_collection() -> None:
+    replaced = ReplaceView(name=A, options=Document.of({"viewOn": "x", "pipeline": []}))
+    for before in ({A: None}, {A: view("y")}, {A: view("x")}):
+        assert of(replaced, before, {A: None}) is DdlEffect.ABSENT
+        assert of(replaced, before, {A: view("y")}) is DdlEffect.ABSENT
+        assert of(replaced, before, {A: view("x")}) is DdlEffect.PRESENT
+        assert of(replaced, before, {A: table("1")}) is DdlEffect.UNCLEAR
+        assert refusal(replaced, Observation(tables=before), Ttl.DEFERRED) is None
+    assert "is no view" in (refusal(replaced, Observation(tables={A: table("1")}), Ttl.DEFERRED) or "")
 
 
 def test_a_drop_is_present_when_all_are_gone_and_absent_while_one_is_left() -> None:
