@@ -444,6 +444,7 @@ class ChangefeedOwner:
                 repairs=known.repairs.keys(),
                 skips=known.skips,
                 lost=self._lost(known) | {table: self._reports.of(error) for table, error in loss.lost.items()},
+                lost_from_the_start={table: self._reports.of(error) for table, error in loss.begin_lost.items()},
                 replicated=tables.replicated.keys(),
                 processors={node for node, state in self._memory.progress.nodes.items() if state.takes_tables},
                 moving=known.moving,

@@ -121,7 +121,8 @@ def decide(
     gate = barrier.decide(resolved, (records | released).values(), checkpoints.of, waiting)
     actions: list[OwnerAction] = [LookUp(seen.unknown)] if seen.unknown else []
     actions += [RecordDdls(recorded, seen.answers)] if recorded else []
-    changed = after_release(released.values(), stragglers, waiting, checkpoint_now(state), now)
+    lost = state.wishes.lost_from_the_start
+    changed = after_release(released.values(), stragglers, waiting, checkpoint_now(state), now, lost=lost)
     actions += _gate_actions(state, gate, tuple(released.values()), changed)
     actions += [step for step in steps if not isinstance(step, ReleaseDdl)]
     if state.isolates:

@@ -6,7 +6,7 @@
     it is gone                                 those that it may have had at the place of the least of them are lost: each is stopped
     all of these are stopped                   the barrier says that sc is gone: nobody reads it any more, and the others go on
 
-So no table passes rows that it lacks. What the watch itself needs of such a shard, it leaves out (`source/sharded/watch.py`), and then it says
+So no table passes rows that it lacks. A table whose create is not done yet begins stopped, if it has to be. What the watch itself needs of such a shard, it leaves out (`source/sharded/watch.py`), and then it says
 with its history that the shard is gone. Until all its tables are stopped, nothing of what the watch shows from there on is taken.
 """
 
@@ -42,7 +42,7 @@ class FormerShardSource(Protocol):
 class ReadTable:
     """A table that is not lost. `at` is None if its node has not told it yet; `uuids` are all that it has had.
 
-    One that is not `there` yet begins with a DDL that is not done. It cannot be stopped before.
+    One that is not `there` yet begins with a DDL that is not done.
     """
 
     name: TableName
@@ -56,9 +56,13 @@ class ReadTable:
 
 @dataclass(slots=True)
 class Loss:
-    """`lost`: why each is. `hold`: nothing that the watch shows may be taken yet. `gone`: shards that nobody needs any more."""
+    """`lost`: why each is, `begin_lost`: tables that are not there yet. `hold`: nothing that the watch shows may be taken yet.
+
+    `gone`: shards that nobody needs any more.
+    """
 
     lost: dict[TableId, HistoryLost] = field(default_factory=dict)
+    begin_lost: dict[TableId, HistoryLost] = field(default_factory=dict)
     hold: bool = False
     gone: set[str] = field(default_factory=set)
     error: SluiceError | None = None
@@ -86,20 +90,31 @@ class GoneShards:
         merged = shown.after(published) if shown is not None else published
         for name, shard in merged.shards.items() if merged is not None else ():
             known = published.shards.get(name) if published is not None else None
-            if shard.until_ts is None or (known is not None and known.gone and known.until_ts == shard.until_ts):
+            if shard.until_ts is None or (least is not None and least.ts >= shard.until_ts):
                 continue
-            if least is not None and least.ts >= shard.until_ts:
-                continue
-            needing = {table: each for table, each in read().items() if each.needs(shard.until_ts)}
+            done = known is not None and known.gone and known.until_ts == shard.until_ts
+            needing = {
+                table: each
+                for table, each in read().items()
+                if each.needs(shard.until_ts) and not (done and each.there)
+            }
             try:
-                self._judge(name, shard, shard.until_ts, needing, loss)
+                self._judge(name, shard, shard.until_ts, needing, loss, done=done)
             except SluiceError as error:
-                loss.error, loss.hold = error, loss.hold or shard.gone
+                loss.error, loss.hold = error, loss.hold or (shard.gone and not done)
         return loss
 
     def _judge(
-        self, name: str, shard: ShardHistory, until_ts: ClusterTime, needing: Mapping[TableId, ReadTable], loss: Loss
+        self,
+        name: str,
+        shard: ShardHistory,
+        until_ts: ClusterTime,
+        needing: Mapping[TableId, ReadTable],
+        loss: Loss,
+        *,
+        done: bool,
     ) -> None:
+        """`done`: nobody reads it any more. Only what begins now may still need it."""
         if not needing:
             self._silences.pop(name, None)
             return
@@ -113,19 +128,20 @@ class GoneShards:
                 )
                 return
         left = self._left_tables(name, needing)
-        if left is None:
+        if left is None and not done:
             loss.hold = True
             return
+        left = left or LeftTables(all=True)
         lost = {table: each for table, each in needing.items() if left.may_have(each.name, each.uuids)}
         for table, each in lost.items():
-            if not each.there:
-                continue
-            loss.lost[table] = HistoryLost(
+            kept = loss.lost if each.there else loss.begin_lost
+            kept[table] = HistoryLost(
                 f"it is at {each.at}, and shard {name}, which may have had rows of it, was removed at {until_ts} and is gone: {shard.host} does not "
                 "answer any more; have it copied anew: `sluice table recopy`"
             ).about(table)
-        loss.hold = loss.hold or bool(lost)
-        if not lost:
+        stopped_now = any(each.there for each in lost.values())
+        loss.hold = loss.hold or stopped_now
+        if not stopped_now and not done:
             loss.gone.add(name)
 
     def _silence(self, name: str, host: str) -> Silence | None:

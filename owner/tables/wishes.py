@@ -56,6 +56,8 @@ class TableWishes:
     skips: AbstractSet[Position] = frozenset()
     lost: Mapping[TableId, ErrorReport] = field(default_factory=dict)
     """Stragglers whose history the source no longer has."""
+    lost_from_the_start: Mapping[TableId, ErrorReport] = field(default_factory=dict)
+    """Tables that begin with a DDL which is not done, and whose first rows the source no longer has."""
     replicated: AbstractSet[TableId] = frozenset()
     processors: AbstractSet[NodeId] = frozenset()
     """The nodes that take tables."""
@@ -250,11 +252,13 @@ def after_release(
     waiting: Waiting,
     passed: Position,
     now: datetime,
+    *,
+    lost: Mapping[TableId, ErrorReport] = {},
 ) -> Mapping[TableId, Straggler]:
     """The records of stragglers that change with the release of DDLs: a table is not before a DDL of it that is done, unless it is ending.
 
     A table that a DDL below the changefeed's checkpoint creates begins as a straggler, and so does one that was a straggler when it ended. A table
-    without its create begins stopped: it is about to end.
+    without its create begins stopped: it is about to end. So does one that is `lost` from its beginning.
     """
     found: dict[TableId, Straggler] = {}
     for record in sorted(released, key=lambda record: record.position.order):
@@ -263,6 +267,7 @@ def after_release(
             found[table] = replace(before, at=max(before.at, record.position))
         born = record.event.id if record.event.id not in record.scope.tables else None
         missing = record.state is DdlState.SKIPPED and record.refused is not None
-        if born is not None and (missing or record.position < passed or born in stragglers):
-            found[born] = Straggler(at=record.position, stopped=missing, since=now)
+        if born is not None and (missing or record.position < passed or born in stragglers or born in lost):
+            stopped = missing or born in lost
+            found[born] = Straggler(at=record.position, stopped=stopped, error=lost.get(born), since=now)
     return found

@@ -88,9 +88,15 @@ def test_nothing_is_decided_while_the_place_of_a_table_is_not_known() -> None:
     assert look(Former(silent(0)), ALL | {NEVER: table("never", NEVER, None)}) == Loss(hold=True)
 
 
-def test_a_table_that_begins_with_a_ddl_that_is_not_done_is_awaited() -> None:
-    begins = {THERE: table("there", THERE, 110, there=False)}
-    assert look(Former(silent(0)), begins) == Loss(hold=True)
+def test_a_table_whose_create_is_not_done_begins_stopped() -> None:
+    """Also after everybody has left the shard out."""
+    begins = {THERE: table("there", THERE, 110, there=False), NEVER: ALL[NEVER]}
+    loss = look(Former(silent(0)), begins)
+    assert loss == Loss(begin_lost=loss.begin_lost, gone={"sc"})
+    assert loss.begin_lost.keys() == {THERE}
+    later = look(Former(silent(0)), begins, published=history(gone=True))
+    assert later == Loss(begin_lost=later.begin_lost)
+    assert later.begin_lost.keys() == {THERE}
 
 
 def test_what_the_watch_leaves_out_is_not_taken_before_its_tables_are_stopped() -> None:

@@ -208,6 +208,9 @@ def test_what_a_ddl_below_the_checkpoint_creates_begins_as_a_straggler() -> None
     created = replace(ddl(9, A, refused=False, type=DdlType.CREATE), scope=Scope(), state=DdlState.DONE)
     assert after_release([created], {}, Waiting(), at(20), NOW) == {A: Straggler(at=at(9), since=NOW)}
     assert after_release([created], {}, Waiting(), at(9), NOW) == {}
+    lost = ErrorReport(code="history_lost", message="gone", retryable=False, at=NOW)
+    begun = after_release([created], {}, Waiting(), at(9), NOW, lost={A: lost})
+    assert begun == {A: Straggler(at=at(9), stopped=True, error=lost, since=NOW)}
 
 
 def test_a_table_whose_create_was_skipped_begins_stopped() -> None:
