@@ -381,7 +381,7 @@ class ClusterWatch:
             for uuid, found in each.indexes.items():
                 indexes.setdefault(uuid, {})[name] = found
         tables = LiveTables.of(state, ids)
-        return tables, OwnedDdl.of(tables, chunks, rewound_indexes(indexes, operations), self._gone)
+        return tables, OwnedDdl.of(tables, chunks, rewound_indexes(indexes, operations), operations, self._gone)
 
 
 @dataclass(frozen=True, slots=True)

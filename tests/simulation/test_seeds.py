@@ -37,7 +37,27 @@ _ONCE_RED = (
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 
-_SHARDED_ONCE_RED = (4, 9, 20, 25, 28, 51, 72, 108, 109, 125, 134, 1017, 5255, 5325, 7654, 310669)
+_SHARDED_ONCE_RED = (
+    4,
+    9,
+    20,
+    25,
+    28,
+    51,
+    72,
+    108,
+    109,
+    125,
+    134,
+    1017,
+    5255,
+    5325,
+    7654,
+    310669,
+    910132,
+    910263,
+    910367,
+)
 """Of a sharded source."""
 
 _KEPT_ONCE_RED = (10, 26, 31, 43, 45, 47)

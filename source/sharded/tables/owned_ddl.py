@@ -10,8 +10,9 @@ Of a sharded table, only shards that own chunks count: another holder, even the 
 A table that is not sharded has one owner, its database's primary shard.
 
 Which shard has which index at a start is read (`IndexReading`). Of a table that was dropped since, nothing is known, but it ends anyway:
-only what its shards drop is shown. A collMod is shown at its coordinator's end if that began before the start, or if the owners are unknown: those
-of a UUID that was superseded since a start which the config servers no longer remember.
+only what its shards drop is shown. A collMod is shown at its coordinator's end if that began before the start. If the owners are unknown, those of a
+UUID that ended since a start which the config servers no longer remember, they are the shards that have logged it: all entries up to its end were
+read before.
 """
 
 from __future__ import annotations
@@ -80,13 +81,23 @@ class OwnedDdl:
     _dropped: set[tuple[TableId, IndexName]] = field(default_factory=set)
     """Of tables that are unknown, or known in part: drops that were shown."""
     _modified: dict[tuple[TableId, Document], _Modification] = field(default_factory=dict)
+    _logged: dict[tuple[TableId, Document], set[str]] = field(default_factory=dict)
+    """Of UUIDs without known owners: the shards that log a collMod."""
     _gone: set[str] = field(default_factory=set)
     """Shards that were removed and cannot be read: what they have is not known, and does not count."""
     _begun: set[Document] = field(default_factory=set)
     """Coordinators that began after the start."""
 
     @classmethod
-    def of(cls, tables: LiveTables, chunks: ChunkReading, indexes: IndexReading, gone: Iterable[str] = ()) -> OwnedDdl:
+    def of(
+        cls,
+        tables: LiveTables,
+        chunks: ChunkReading,
+        indexes: IndexReading,
+        operations: Mapping[str, Iterable[Operation]] = {},
+        gone: Iterable[str] = (),
+    ) -> OwnedDdl:
+        """`operations`: those of each shard since the start, as far as they were read."""
         owned = cls(tables, _gone=set(gone))
         for id, (uuid, shard) in chunks.items():
             owned._own(id, uuid, shard)
@@ -94,6 +105,8 @@ class OwnedDdl:
             for shard, found in by_shard.items():
                 for name, spec in found.items():
                     owned._add(uuid, shard, name, spec)
+        logged = _loggers(operations)
+        owned._logged = {key: shards for key, shards in logged.items() if key[0] not in owned._counts}
         for uuid in tables.live:
             if uuid in indexes:
                 owned._shown[uuid] = set(owned._complete(uuid))
@@ -222,10 +235,10 @@ class OwnedDdl:
     def _options_changed(
         self, shard: str, uuid: TableId, operation: Operation, at: Position
     ) -> Iterator[ClusterChange]:
-        owners = self.owners(uuid)
+        key = uuid, Document.of(operation["o"])
+        owners = self.owners(uuid) or frozenset(self._logged.get(key, ()))
         if owners and shard not in owners:
             return
-        key = uuid, Document.of(operation["o"])
         found = self._modified.setdefault(key, _Modification(name=str(self._tables.live[uuid].name)))
         found.shards.add(shard)
         whole = bool(owners) and owners <= found.shards
@@ -342,6 +355,17 @@ def rewound_indexes(
 def index_name(spec: Mapping[str, Any]) -> IndexName:
     """The key of an index among those of a collection."""
     return str(spec["name"]), Document.of(dict(spec.get("key", {})))
+
+
+def _loggers(operations: Mapping[str, Iterable[Operation]]) -> dict[tuple[TableId, Document], set[str]]:
+    """Of each collMod."""
+    found: dict[tuple[TableId, Document], set[str]] = defaultdict(set)
+    for shard, of_shard in operations.items():
+        for operation in of_shard:
+            uuid, o = uuid_of(operation.get("ui")), operation["o"]
+            if operation["op"] == "c" and "collMod" in o and uuid is not None:
+                found[uuid, Document.of(o)].add(shard)
+    return found
 
 
 def _plain(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,8 +122,12 @@ class ClusterSource(Tables):
         return [shard for name, shard in self.shards.items() if name not in self.draining]
 
     @property
+    def _of_rows(self) -> list[Shard]:
+        return [*self.shards.values(), *self.retired.values()]
+
+    @property
     def _servers(self) -> list[Shard]:
-        return [*self.streams.values(), *self.retired.values()]
+        return [self.config, *self._of_rows]
 
     def admit(self, name: str) -> None:
         self.tell(self.shards[name], self.config)
@@ -607,11 +611,11 @@ class ClusterSource(Tables):
             shard.hold_majority(until)
 
     def begin_of_transactions(self, ts: ClusterTime) -> ClusterTime:
-        return min(shard.begin_of_transactions(ts) for shard in self.shards.values())
+        return min(shard.begin_of_transactions(ts) for shard in self._of_rows)
 
     def has_lost(self, ts: ClusterTime) -> bool:
         gone = [shard.removed_ts for shard in self.retired.values() if shard.down.until == inf and shard.removed_ts]
-        return any(ts < removed_ts for removed_ts in gone) or any(shard.has_lost(ts) for shard in self.shards.values())
+        return any(ts < removed_ts for removed_ts in gone) or any(shard.has_lost(ts) for shard in self._of_rows)
 
     def forget_what_is_not_needed(self, needed: ClusterTime) -> None:
         self.machine.random.choice([*self.shards.values()]).forget_what_is_not_needed(needed)
