@@ -15,155 +15,72 @@ and the user's next change is still obeyed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from random import Random
-from typing import Protocol
 
 import structlog
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.config.uri import ConnectionUri
-from changefeed.documents.document import Document
 from changefeed.errors import (
     ConfigurationError,
     CoordinationUnavailable,
     DdlRefused,
     FencedError,
-    HistoryLost,
     InvariantError,
     SluiceError,
     UpdateWaits,
 )
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
-from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, LetterTotals, NodeId
+from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
 from changefeed.sharded.history import ShardedHistory
-from changefeed.table import TableId, TableName, TableSchema
-from changefeed.users.principals import Principals
+from changefeed.table import TableId, TableName
 from coordination import failpoint
-from coordination.decoded import Decoded
-from coordination.fenced import FencedStore
-from coordination.layout import Layout
 from coordination.mirror import View
 from owner import capture_change, etcd_view
 from owner.background import Background
-from owner.ddl.feed import DdlFeed, Subscription, Taken
-from owner.ddl.in_flight import InFlightDdl
 from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier, not_replicable, shown_otherwise
-from owner.ddl.sightings import Sightings
 from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse
 from owner.decision.decide import LookUp, OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
 from owner.decision.state import ChangefeedState, published
 from owner.decision.status import commanded
 from owner.delay import horizon
-from owner.deployments.gone_shards import FormerShardSource, GoneShards, Loss, ReadTable
-from owner.deployments.heartbeats import Heartbeats, HeartbeatWriter
-from owner.deployments.leftovers import Leftovers, Sweeper
+from owner.deployments.gone_shards import GoneShards, Loss, ReadTable
+from owner.deployments.heartbeats import Heartbeats
+from owner.deployments.leftovers import Leftovers
 from owner.deployments.letter_count import LetterCount
+from owner.deployments.lost_tables import lost_alone, lost_tables
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
-from owner.deployments.principal_copy import PrincipalCopy, PrincipalTarget
+from owner.deployments.principal_copy import PrincipalCopy
 from owner.deployments.unfinished_copies import UnfinishedCopies
-from owner.deployments.watermarks import Marks, Watermarks
+from owner.deployments.watermarks import Watermarks
 from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
+from owner.owner_memory import OwnerMemory
 from owner.phase import Phase, never_began, phase_of
-from owner.starts.catalog_at_start import Catalog, look_up
+from owner.starts.catalog_at_start import look_up
 from owner.starts.table_starts import TableStarts
 from owner.tables import filter_change, scheduler
 from owner.tables.known_tables import KnownTables
-from owner.tables.node_standings import NodeStandings, without_nodes
+from owner.tables.node_standings import without_nodes
 from owner.tables.progress import TableProgress
 from owner.tables.wishes import Forget, Mark, Resume, TableWishes
+from owner.term import OwnerTerm
 from schema_store.store import fold
 from schema_store.versions import SchemaVersions
 from sink.ddl import DdlApplier, DownstreamDdl, Routing, downstream, dropped_instead
-from source.oplog.window import OplogWindow
 
 _log = structlog.get_logger()
 
 _HISTORY = 100
 """How many settled DDLs stay in etcd, for users who ask what was applied when."""
-
-
-class OwnerSource(Catalog, HeartbeatWriter, FormerShardSource, Protocol):
-    @property
-    def feed(self) -> DdlFeed: ...
-
-    def oplog_window(self) -> OplogWindow | None: ...
-    def read_principals(self) -> Principals: ...
-
-
-class Clusters(Protocol):
-    """Opens sources and sinks."""
-
-    def acquire(self, uri: ConnectionUri, capture: Capture) -> OwnerSource: ...
-    def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
-    def open_sink(self, configuration: Configuration, life: str) -> DdlApplier: ...
-    def claim_sink(self, configuration: Configuration, life: str, tables: Iterable[TableSchema]) -> None: ...
-    def open_marks(self, configuration: Configuration, life: str) -> Marks | None: ...
-    def open_sweeper(self, configuration: Configuration, life: str) -> Sweeper | None: ...
-    def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals: ...
-    def principals_of(self, configuration: Configuration) -> PrincipalTarget: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerTerm:
-    """Shared by all changefeeds while this node is the owner."""
-
-    store: FencedStore
-    layout: Layout
-    reader: Decoded
-    clusters: Clusters
-    wake: Callable[[], None]
-    margin: timedelta
-    """How long the Spark tasks of a node may still write after its lease is gone."""
-    in_flight: InFlightDdl
-
-
-@dataclass(slots=True)
-class _Memory:
-    """Derived from etcd and from the DDL feed. Dropped whenever it may be wrong."""
-
-    tables: KnownTables | None = None
-    progress: TableProgress = field(default_factory=TableProgress)
-    standings: NodeStandings = field(default_factory=NodeStandings)
-    entered: dict[Position, Document] = field(default_factory=dict)
-    arrived: list[DdlEvent] = field(default_factory=list)
-    error: SluiceError | None = None
-    """Why a table that enters the filter could not be looked up."""
-    subscription: Subscription | None = None
-    sightings: Sightings = field(default_factory=Sightings)
-    watching: bool = False
-    history: ShardedHistory | None = None
-    held: list[Taken] = field(default_factory=list)
-    """What may not be taken yet."""
-
-    def take(self, taken: Taken, *, hold: bool) -> None:
-        self.watching = taken.error is None
-        self.held.append(taken)
-        for each in () if hold else self.held:
-            self.arrived += each.events
-            self.history = each.history
-            if each.sighting is not None:
-                self.sightings = self.sightings.and_then(each.sighting)
-        if not hold:
-            self.held.clear()
-
-    def leave_feed(self) -> None:
-        self.arrived.clear()
-        self.held.clear()
-        self.sightings, self.watching = Sightings(), False
-        if self.subscription is not None:
-            self.subscription.close()
-            self.subscription = None
 
 
 class ChangefeedOwner:
@@ -189,7 +106,7 @@ class ChangefeedOwner:
             routes=configuration.routes,
             background_indexes=configuration.ddl.async_indexes and not configuration.sink_can.keeps_order,
         )
-        self._memory = _Memory()
+        self._memory = OwnerMemory()
         self._gone_at: dict[NodeId, float] = {}
         self._run = 0
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
@@ -416,7 +333,7 @@ class ChangefeedOwner:
         assert status.checkpoint is not None
         if status.lifecycle.running:
             lost = self._guard.look(status.checkpoint)
-            errors += [lost] if lost and not self._lost_alone(known) else []
+            errors += [lost] if lost and not lost_alone(known, self._memory.progress, self._guard.window) else []
             if self._memory.subscription is None:
                 start = max(resolved, known.barrier.position) if known.barrier else resolved
                 self._memory.subscription = self._source.feed.subscribe(start, self._term.wake)
@@ -443,8 +360,8 @@ class ChangefeedOwner:
                 requests=known.requests,
                 repairs=known.repairs.keys(),
                 skips=known.skips,
-                lost=self._lost(known) | {table: self._reports.of(error) for table, error in loss.lost.items()},
-                lost_from_the_start={table: self._reports.of(error) for table, error in loss.begin_lost.items()},
+                lost=self._told({**lost_tables(known, self._memory.progress, self._guard.window), **loss.lost}),
+                lost_from_the_start=self._told(loss.begin_lost),
                 replicated=tables.replicated.keys(),
                 processors={node for node, state in self._memory.progress.nodes.items() if state.takes_tables},
                 moving=known.moving,
@@ -475,6 +392,9 @@ class ChangefeedOwner:
             errors=[self._reports.of(error) for error in errors],
         )
 
+    def _told(self, errors: Mapping[TableId, SluiceError]) -> dict[TableId, ErrorReport]:
+        return {table: self._reports.of(error) for table, error in errors.items()}
+
     def _look_for_loss(self, shown: ShardedHistory | None, known: OwnerView, tables: KnownTables) -> Loss:
         lost = {table for table, stored in known.stragglers.items() if stored.lost}
         open_ = [record for record in known.records.values() if record.open]
@@ -500,32 +420,6 @@ class ChangefeedOwner:
         if to_record is not None:
             self._writer.principals(to_record)
         return self._principals.error
-
-    def _lost_alone(self, known: OwnerView) -> AbstractSet[TableId]:
-        """The tables that have lost their history, if others have not: tables that cannot keep up. None of these is a straggler yet."""
-        window, progress = self._guard.window, self._memory.progress
-        if (
-            window is None
-            or not known.isolates
-            or window.holds(progress.least(known.stragglers.keys()) or window.newest)
-        ):
-            return frozenset()
-        others = progress.tables.keys() - known.stragglers.keys()
-        lost = {table for table in others if (at := progress.of(table)) is not None and not window.holds(at)}
-        return lost if lost != others else frozenset()
-
-    def _lost(self, known: OwnerView) -> dict[TableId, ErrorReport]:
-        """The tables whose position the oplog no longer has, unless all are lost: then the changefeed is."""
-        window = self._guard.window
-        if window is None:
-            return {}
-        lost = {table for table, it in known.stragglers.items() if not it.lost} | self._lost_alone(known)
-        places = {table: self._memory.progress.of(table) for table in lost}
-        return {
-            table: self._reports.of(_history_lost(at, window).about(table))
-            for table, at in places.items()
-            if at is not None and not window.holds(at)
-        }
 
     def _carry_out(self, action: OwnerAction, known: OwnerView) -> None:
         match action:
@@ -609,14 +503,7 @@ class ChangefeedOwner:
 
     def _forget(self) -> None:
         self._memory.leave_feed()
-        self._memory = _Memory()
-
-
-def _history_lost(at: Position, window: OplogWindow) -> HistoryLost:
-    return HistoryLost(
-        f"it is at {at}, which is no longer in the source's oplog (the oldest is {window.oldest_ts}, {window.oldest_ts.to_iso()}); have it copied "
-        "anew: `sluice table recopy`"
-    )
+        self._memory = OwnerMemory()
 
 
 def _read_by(known: OwnerView) -> ShardedHistory | None:

@@ -26,9 +26,10 @@ from coordination.interruption import Interruption
 from coordination.layout import Layout, ResignRequest, child, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
-from owner.changefeed_owner import ChangefeedOwner, Clusters, OwnerTerm
+from owner.changefeed_owner import ChangefeedOwner
 from owner.ddl.in_flight import InFlightDdl
 from owner.deployments.oplog_guard import OplogLeft
+from owner.term import Clusters, OwnerTerm
 from sink.mongodb.commander import Permit
 
 _log = structlog.get_logger()
