@@ -77,8 +77,8 @@ def identified(event: DdlEvent, tables: Mapping[TableId, TableId]) -> DdlEvent:
 
 
 def _is_recorded_elsewhere(event: DdlEvent, records: Mapping[Position, DdlRecord]) -> bool:
-    """Of a cluster, another watch may have shown a change of options at another place, where it did not know the owners (docs/decisions/0099).
-    Such a change sets options, so once is enough.
+    """Of a cluster, a watch that begins between two shards' entries of a change of options shows it at its coordinator's end; another one has shown
+    it at the last owner's entry (docs/decisions/0099). Such a change sets options, so once is enough.
     """
     if event.type is not DdlType.MODIFY:
         return False

@@ -189,7 +189,7 @@ def test_a_ddl_is_not_lost_when_the_owner_dies_after_the_checkpoint_reached_it()
 
 
 def test_a_change_of_options_that_another_watch_shows_at_another_place_is_recorded_once() -> None:
-    """On a cluster it is shown at its coordinator's end by a watch that does not know the owners (seed 1000781)."""
+    """On a cluster it is shown at its coordinator's end by a watch that begins between two shards' entries."""
     feed = Feed(table(A, "a"))
     off = partial(ddl, type=DdlType.MODIFY, coll="a", id=A, description=Document.of({"validationLevel": "off"}))
     feed.knows(off(11))
