@@ -88,6 +88,8 @@ class ClusterWatch:
         self._threads = ThreadPoolExecutor(_THREADS, "shards")
         self._since: dict[str, ClusterTime] = {}
         self._former: dict[str, ShardHistory] = {}
+        self._longest_seconds = 0
+        """Between a commit timestamp and the commit's entry, of any shard so far, also of one that has left: it is still read."""
         """Shards that were removed."""
         self._removed: dict[str, ClusterTime] = {}
         """When, as the config servers' oplog tells. Not all of them are read up to there."""
@@ -138,6 +140,8 @@ class ClusterWatch:
             for name, stream in self._streams.items()
             if name != CONFIG and stream.start_ts < self._resolved
         }
+        seconds = (stream.prepares.longest_seconds for stream in self._streams.values())
+        self._longest_seconds = max(self._longest_seconds, *seconds)
         end_ts, changes = self._end(), tuple(self._released())
         history = self._history()
         for stream in self._streams.values():
@@ -169,8 +173,9 @@ class ClusterWatch:
             for name, stream in self._streams.items()
             if name != CONFIG
         }
-        seconds = max(each.prepares.longest_seconds for each in self._streams.values())
-        return ShardedHistory(resolved_ts=self._resolved, seconds=seconds, shards={**self._former, **shards})
+        return ShardedHistory(
+            resolved_ts=self._resolved, seconds=self._longest_seconds, shards={**self._former, **shards}
+        )
 
     def _end(self) -> ClusterTime:
         """Beyond `resolved` only if a row or a DDL waits, or a stream may have one: a periodic no-op of one shard makes no lag."""

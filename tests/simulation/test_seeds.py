@@ -34,6 +34,7 @@ _ONCE_RED = (
     701092,
     1000777,
     1000781,
+    1600291,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 
