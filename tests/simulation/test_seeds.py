@@ -35,6 +35,7 @@ _ONCE_RED = (
     1000777,
     1000781,
     1600291,
+    1500402,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 
