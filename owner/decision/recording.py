@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, TableVerb
@@ -58,7 +59,7 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
             seen.wait(state.arrived[index:])
             seen.unknown = event if unknown else None
             break
-        known = replace(event, description=state.entered[event.position]) if entering else event
+        known = _entered(event, state.entered[event.position], tables) if entering else event
         record = classifier.classify(known, seen.tip, now, without_name)
         if record is not None:
             seen.records.append(record)
@@ -74,6 +75,13 @@ def identified(event: DdlEvent, tables: Mapping[TableId, TableId]) -> DdlEvent:
         return event
     id, replaced = event.id and tables.get(event.id, event.id), event.drop_target
     return replace(event, id=id, drop_target=replaced and tables.get(replaced, replaced))
+
+
+def _entered(event: DdlEvent, definition: Document, tables: Mapping[TableId, TableId]) -> DdlEvent:
+    """A table that was in the filter before keeps its other UUIDs: its rows have the last one, and the versions of that time are dropped some day."""
+    uuids = [uuid for uuid, table in tables.items() if table == event.id]
+    known = Document.of(definition.decode() | {"uuids": uuids}) if uuids else definition
+    return replace(event, description=known)
 
 
 def _is_recorded_elsewhere(event: DdlEvent, records: Mapping[Position, DdlRecord]) -> bool:

@@ -59,6 +59,7 @@ _SHARDED_ONCE_RED = (
     910132,
     910263,
     910367,
+    911990,
 )
 """Of a sharded source."""
 

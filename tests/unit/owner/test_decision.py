@@ -128,6 +128,7 @@ class Feed:
         recopies: bool = True,
         beside: AbstractSet[TableId] = frozenset(),
         horizon: int | None = None,
+        entered: Mapping[Position, Document] = MappingProxyType({}),
     ) -> Decision:
         state = ChangefeedState(
             epoch=1,
@@ -147,6 +148,7 @@ class Feed:
             horizon=None if horizon is None else at(horizon),
             executions=executions or {},
             copying=copying,
+            entered=entered,
             errors=errors,
             sightings=sightings or Sightings(),
             watching=watching,
@@ -522,3 +524,19 @@ def test_a_table_is_the_same_under_each_uuid_that_its_rows_get() -> None:
     [record] = [action for action in feed.decide(events).actions if isinstance(action, RecordDdls)]
     assert [each.event.id for each in record.records] == [A, A, A]
     assert all(each.scope.tables == {A} for each in record.records)
+
+
+def test_a_table_that_comes_back_under_another_uuid_keeps_it() -> None:
+    """Its rows stand under it, and the versions from before it left the filter are dropped some day."""
+    feed, moved = Feed(table(A, "a")), TableId("e" * 32)
+    events = [
+        ddl(11, DdlType.NEW_UUID, "a", A, description=Document.of({"uuid": moved})),
+        ddl(12, DdlType.RENAME, "a", moved, renamed_to=TableName("shop", "private")),
+        ddl(13, DdlType.RENAME, "private", moved, renamed_to=TableName("shop", "b")),
+    ]
+    definition = Document.of({"options": {}, "indexes": []})
+    decision = feed.decide(events, places={A: at(5)}, entered={at(13): definition})
+    [recorded] = [action.records for action in decision.actions if isinstance(action, RecordDdls)]
+    entered = recorded[-1].event
+    assert entered.id == A
+    assert entered.description.decode()["uuids"] == [moved]
