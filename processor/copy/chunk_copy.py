@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import filterfalse
 
 import structlog
 
@@ -54,11 +55,15 @@ class CopyOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlace:
-    """What a task has open. `check_wanted` raises when the chunk is no longer wanted. `columns`: what the target sees; None: all."""
+    """What a task has open. `check_wanted` raises when the chunk is no longer wanted. `columns`: what the target sees; None: all.
+
+    `left_out`: which documents the filter keeps from the target; None: none.
+    """
 
     source: TaskSource
     loader: DocumentLoader
     columns: Columns | None = None
+    left_out: Callable[[bytes], bool] | None = None
     ddl: DdlApplier
     check_wanted: Callable[[], object]
     limiter: Limiter = UNLIMITED
@@ -102,7 +107,8 @@ def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> ReadChunk:
             reader.end()
             read = replace(read, upper=bound)
             continue
-        shown = batch if place.columns is None else list(map(place.columns.document, batch))
+        wanted = batch if place.left_out is None else list(filterfalse(place.left_out, batch))
+        shown = wanted if place.columns is None else list(map(place.columns.document, wanted))
         for part in place.limiter.parts(shown):
             place.loader.load(part, reader.after)
         last = batch[-1] if batch else last

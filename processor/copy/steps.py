@@ -138,6 +138,7 @@ def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -
             source=resources.source,
             loader=loader,
             columns=resources.mounter.mounted(schema).columns,
+            left_out=resources.row_filter.left_out(schema.name),
             ddl=resources.ddl,
             check_wanted=worker_resources.permit,
             limiter=resources.copy_limiter(step.limit_share),

@@ -7,6 +7,9 @@ filter does not want, so the filter is asked before the gate.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
@@ -25,6 +28,11 @@ _READABLE: CodecOptions[RawBSONDocument] = CodecOptions(
 _MOST_NAMES = 100_000
 _NOTHING: frozenset[bytes] = frozenset()
 _KNOWN = frozenset(type_.value.encode() for type_ in RowType)
+
+
+def _insert_of(document: bytes) -> Mapping[str, Any]:
+    raw = RawBSONDocument(document, _READABLE)
+    return {"documentKey": {"_id": raw.get("_id")}, "fullDocument": raw}
 
 
 class RowFilter:
@@ -66,9 +74,14 @@ class RowFilter:
 
     def ignores_document(self, name: TableName, document: bytes) -> bool:
         """Whether the filter leaves out the insert of this document."""
-        raw = RawBSONDocument(document, _READABLE)
-        event = {"documentKey": {"_id": raw.get("_id")}, "fullDocument": raw}
-        return self._filter.of(name).ignores_row(RowType.INSERT, event)
+        return self._filter.of(name).ignores_row(RowType.INSERT, _insert_of(document))
+
+    def left_out(self, name: TableName) -> Callable[[bytes], bool] | None:
+        """Which documents of the table are not copied: those whose inserts are ignored for what they contain. None: all are."""
+        conditions = [where for where in self._filter.of(name).conditions if where.insert is not None]
+        if not conditions:
+            return None
+        return lambda document: any(where.ignores(RowType.INSERT, _insert_of(document)) for where in conditions)
 
     def _look_up(self, ns: bytes) -> frozenset[bytes]:
         if len(self._types) >= _MOST_NAMES:

@@ -181,6 +181,24 @@ def test_rows_that_the_user_ignores_stay_away(
     assert target.list_collection_names() == ["audit"]
 
 
+def test_a_copy_leaves_out_the_rows_whose_inserts_the_user_ignores(standing: ReplicatingCluster, database: str) -> None:
+    source, target = standing.source[database], standing.target[f"{database}_to"]
+    levels = ["debug", "info", None]
+    source["audit"].insert_many([{"_id": n, "level": levels[n % 3]} for n in range(300)])
+    source["whole"].insert_many([{"_id": n, "level": levels[n % 3]} for n in range(30)])
+    rules = [
+        {"tables": [f"{database}.audit"], "ignore": ["update"], "ignore_where": {"insert": {"level": "debug"}}},
+        {"tables": [f"{database}.whole"], "ignore": ["insert"]},
+    ]
+    events = {"tables": [f"{database}.*"], "events": rules}
+    standing.create("copied-in-part", database, start="initial", filter=events)
+    source["audit"].insert_many([{"_id": 300, "level": "debug"}, {"_id": 301, "level": "info"}])
+    standing.until(lambda: target["audit"].find_one({"_id": 301}), "the last row")
+    standing.until(lambda: target["whole"].count_documents({}) == 30, "the table whose inserts are ignored from now on")
+    assert target["audit"].distinct("level") == [None, "info"]
+    assert target["audit"].count_documents({}) == 201
+
+
 def test_a_start_before_the_oplog_is_an_error_that_says_so(standing: ReplicatingCluster, database: str) -> None:
     source = standing.source[database]
     source.create_collection("orders")
