@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from changefeed.config.configuration import Configuration
+from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.tables.pattern import TablePattern, any_matches
 from changefeed.errors import RetryableError
 from changefeed.table import TableKind, TableName, TableSchema, identified
@@ -184,8 +184,14 @@ class Verification:
             left = len(set(rows) & set(_different(found)))
             repaired += len(rows) - left
             if left == len(rows):
-                why = "their table's node has read them at the source, and they still differ (docs/verify.md says which rows it leaves)"
+                why = self._why_left
         return replace(found, repaired=repaired, obstacle=why)
+
+    @property
+    def _why_left(self) -> str:
+        kept = "; rows of the target alone are kept (on_occupied: keep)"
+        extra = kept if self.configuration.on_occupied is OnOccupied.KEEP else ""
+        return f"their table's node has read them at the source, and they still differ{extra} (docs/verify.md says which rows it leaves)"
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """Retries retryable errors: a verification may take hours, and a short outage of one side must not end it."""

@@ -296,8 +296,11 @@ def _reroute(text: str) -> Reroute | None:
 def _wanted(request: pb.UpdateChangefeedRequest, present: Configuration) -> Configuration:
     configuration = Configuration.from_yaml(request.configuration) if request.configuration else present
     limits = {name: getattr(request, name) for name in ("copy_limit", "apply_limit", "delay") if request.HasField(name)}
-    if limits:
-        written = {name: None if limit == "none" else limit for name, limit in limits.items()}
+    written: dict[str, Any] = {name: None if limit == "none" else limit for name, limit in limits.items()}
+    if request.tables:
+        rest = configuration.filter.model_dump(mode="json", exclude_unset=True)
+        written["filter"] = {**rest, "tables": list(request.tables)}
+    if written:
         configuration = Configuration.parse(configuration.model_dump(mode="json", exclude_unset=True) | written)
     if not request.capture:
         return configuration

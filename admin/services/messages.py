@@ -262,7 +262,8 @@ def tables(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Itera
         facts = _facts(known, found, schema, in_trouble.get(schema.id), copying=schema.id in in_copy, now=now)
         stands, trouble = standing(facts, now), facts.trouble
         has_rows = schema.kind is not TableKind.VIEW
-        lag = lag_at(known.status, found.of(schema.id), now) if known.status and has_rows else None
+        finished = known.status is not None and known.status.lifecycle.state is State.FINISHED
+        lag = lag_at(known.status, found.of(schema.id), now) if known.status and has_rows and not finished else None
         yield pb.Table(
             id=schema.id,
             name=str(schema.name),

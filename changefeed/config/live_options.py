@@ -19,6 +19,11 @@ class Changeable(StrEnum):
 OPTIONS: Mapping[str, Changeable] = {
     "id": Changeable.AT_CREATE,
     "start": Changeable.AT_CREATE,
+    "filter.tables": Changeable.LIVE,
+    "routes": Changeable.IN_PLACE,
+    "copy_limit": Changeable.LIVE,
+    "apply_limit": Changeable.LIVE,
+    "delay": Changeable.LIVE,
     **dict.fromkeys(
         (
             *("source", "sink", "target", "filter", "columns", "ddl", "capture", "images", "on_occupied"),
@@ -26,11 +31,6 @@ OPTIONS: Mapping[str, Changeable] = {
         ),
         Changeable.PAUSED,
     ),
-    "filter.tables": Changeable.LIVE,
-    "routes": Changeable.IN_PLACE,
-    "copy_limit": Changeable.LIVE,
-    "apply_limit": Changeable.LIVE,
-    "delay": Changeable.LIVE,
 }
 """By the names of the configuration's fields; the options inside one are as it is, if they are not named themselves."""
 

@@ -247,6 +247,7 @@ def resume(
 @app.command(
     epilog="sluice changefeed update orders orders.yaml --dry-run\n\nsluice changefeed update orders - --version 3 --yes\n\n"
     "sluice changefeed update orders orders.yaml --routes rename\n\nsluice changefeed update orders --capture oplog\n\n"
+    "sluice changefeed update orders --tables 'shop.*' --tables 'crm.*'\n\n"
     "sluice changefeed update orders --copy-limit 20MB/s --apply-limit none --yes"
 )
 @connected
@@ -260,6 +261,12 @@ def update(
     copy_limit: CopyLimitOption = None,
     apply_limit: ApplyLimitOption = None,
     delay: DelayOption = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN", help="A table pattern, instead of all in filter.tables; repeated for each pattern."
+        ),
+    ] = None,
     version: Annotated[
         int, typer.Option(min=0, help="Refuse if the changefeed has another version; 0: accept any version.")
     ] = 0,
@@ -277,15 +284,22 @@ def update(
     timeout: TimeoutOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Replace the configuration of a paused changefeed, or only its capture. What this does is shown and confirmed first.
+    """Change single options of a changefeed, or replace its configuration. What this does is shown and confirmed first.
 
-    Limits and the delay change while it runs; none removes one.
+    Tables, limits and the delay change while it runs; none removes a limit or the delay.
+
+    For other options pause it first: see sluice changefeed options.
     """
     live = {"copy_limit": copy_limit, "apply_limit": apply_limit, "delay": delay}
-    alone = any(each is not None for each in (capture, *live.values())) and file is None and config is None
+    alone = any(each for each in (capture, tables, *live.values())) and file is None and config is None
     text = "" if alone else _checked(_read(file, config, "update"))
     request = pb.UpdateChangefeedRequest(
-        id=id, configuration=text, expected_version=version, capture=capture or "", routes=routes or ""
+        id=id,
+        configuration=text,
+        expected_version=version,
+        capture=capture or "",
+        routes=routes or "",
+        tables=tables or (),
     )
     for name, value in live.items():
         if value is not None:
@@ -386,7 +400,7 @@ def ready(
         print_document(plain(found), output)
     else:
         for finding in found.findings:
-            if not finding.in_the_way:
+            if not finding.in_the_way and finding.kind != "finished":
                 print_line(finding.message)
     obstacles = [finding.message for finding in found.findings if finding.in_the_way]
     if obstacles:

@@ -14,7 +14,8 @@ from cli.connection import Connection
 from cli.output import Column, Output, plain, print_document, print_line, print_messages, print_warnings
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, move, stop and resume tables, and handle the rows that the target refuses."
+    no_args_is_help=True,
+    help="List, move, stop, resume and recopy tables, and handle the rows that the target refuses.",
 )
 ddl_app = typer.Typer(no_args_is_help=True, help="List schema changes, skip one that the target refuses.")
 
@@ -163,8 +164,9 @@ def recopy(
 ) -> None:
     """Copy tables anew while the others go on, also tables that are stopped or lost.
 
-    The target's table stands still meanwhile; its copy is made beside it and takes its place when it is up to date. A time series is dropped and
-    copied in its place, since no server renames it; a view is replaced by one of its present definition.
+    The target's table stands still meanwhile; its copy is made beside it and takes its place when it is up to date.
+
+    A time series is dropped and copied in its place, since no server renames it. A view is replaced by its present definition.
     """
     request = pb.RecopyTablesRequest(changefeed=changefeed, tables=tables, dry_run=True)
     found = connection.ask(connection.tables.RecopyTables, request, timeout=_OBEY_SECONDS)

@@ -219,6 +219,18 @@ def test_limits_change_without_a_pause(feed: PausedFeed) -> None:
     assert "pause it first" in feed.refused("--copy-limit", "1MB/s", on_divergence="fail")
 
 
+def test_the_tables_alone_are_changed_without_a_file(feed: PausedFeed) -> None:
+    before = json.loads(feed.ask("query", "shop", "-o", "json"))["configuration"]
+    shown = feed.ask("update", "shop", "--tables", "shop.*", "--tables", "!shop.notes", "--yes")
+    assert "filter.tables: " in shown
+    after = json.loads(feed.ask("query", "shop", "-o", "json"))["configuration"]
+    assert after["filter"] == {**before["filter"], "tables": ["shop.*", "!shop.notes"]}
+    assert {**after, "filter": before["filter"]} == before
+    assert (
+        feed.ask("update", "shop", "--tables", "shop.*", "--tables", "!shop.notes", "--dry-run") == "nothing changes\n"
+    )
+
+
 def test_a_script_learns_whether_a_cut_over_would_succeed(feed: PausedFeed) -> None:
     asked = feed.server.sluice("changefeed", "ready", "shop")
     assert asked.returncode == 1

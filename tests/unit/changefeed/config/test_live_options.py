@@ -25,7 +25,7 @@ def test_what_needs_a_pause_is_named_and_live_options_are_not() -> None:
         {**_FIELDS, "copy_limit": "1MB/s", "routes": [{"from": "a.*", "to": "b.*"}], "on_divergence": "fail"}
     )
     assert needing_a_pause(plain, changed) == ("on_divergence",)
-    assert differing(plain, changed) == ("on_divergence", "routes")
+    assert differing(plain, changed) == ("routes", "on_divergence")
     assert not alike(plain, changed)
 
 

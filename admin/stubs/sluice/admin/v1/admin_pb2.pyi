@@ -352,7 +352,7 @@ class ListChangefeedsResponse(_message.Message):
     def __init__(self, changefeeds: _Optional[_Iterable[_Union[Changefeed, _Mapping]]] = ...) -> None: ...
 
 class UpdateChangefeedRequest(_message.Message):
-    __slots__ = ("id", "configuration", "expected_version", "capture", "routes", "copy_limit", "apply_limit", "delay")
+    __slots__ = ("id", "configuration", "expected_version", "capture", "routes", "copy_limit", "apply_limit", "delay", "tables")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +361,7 @@ class UpdateChangefeedRequest(_message.Message):
     COPY_LIMIT_FIELD_NUMBER: _ClassVar[int]
     APPLY_LIMIT_FIELD_NUMBER: _ClassVar[int]
     DELAY_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     id: str
     configuration: str
     expected_version: int
@@ -369,7 +370,8 @@ class UpdateChangefeedRequest(_message.Message):
     copy_limit: str
     apply_limit: str
     delay: str
-    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., expected_version: _Optional[int] = ..., capture: _Optional[str] = ..., routes: _Optional[str] = ..., copy_limit: _Optional[str] = ..., apply_limit: _Optional[str] = ..., delay: _Optional[str] = ...) -> None: ...
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., expected_version: _Optional[int] = ..., capture: _Optional[str] = ..., routes: _Optional[str] = ..., copy_limit: _Optional[str] = ..., apply_limit: _Optional[str] = ..., delay: _Optional[str] = ..., tables: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UpdatePreview(_message.Message):
     __slots__ = ("version", "options", "tables", "notes", "warnings")
