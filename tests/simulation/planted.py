@@ -746,7 +746,7 @@ BUGS: Mapping[str, Bug] = {
         _an_insert_may_come_before_the_delete_of_its_time, 110, sharded=True
     ),
     "superseded drops are taken": Bug(_superseded_drops_are_taken, 30, sharded=True),
-    "shards to which chunks moved are no holders": Bug(_shards_to_which_chunks_moved_are_no_holders, 45, sharded=True),
+    "shards to which chunks moved are no holders": Bug(_shards_to_which_chunks_moved_are_no_holders, 200, sharded=True),
     "what is kept of folded DDLs forgets new UUIDs": Bug(
         _what_is_kept_of_folded_ddls_forgets_new_uuids, 150, sharded=True
     ),
@@ -757,5 +757,5 @@ BUGS: Mapping[str, Bug] = {
         _a_removed_shard_that_is_silent_is_gone_at_once, 70, sharded=True
     ),
     "a shard is quiet since its watch began": Bug(_a_shard_is_quiet_since_its_watch_began, 30, sharded=True),
-    "tables of a shard that is gone go on": Bug(_tables_of_a_shard_that_is_gone_go_on, 120, sharded=True),
+    "tables of a shard that is gone go on": Bug(_tables_of_a_shard_that_is_gone_go_on, 300, sharded=True),
 }
