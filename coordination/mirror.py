@@ -230,10 +230,13 @@ class Mirror:
         if self._whole and not self._apart_is_needed:
             self._leave_out()
         try:
-            if self._apart_is_needed and not self._whole:
-                self._take_in()
+            to_take_in = self._apart_is_needed and not self._whole
+            if to_take_in:
+                self._drop_watch()
             if self._watch is None:
                 self._check_revision(self._etcd.range(f"{self._prefix}{_NOTHING}"))
+                if to_take_in:
+                    self._take_in()
                 self._watch = self._etcd.watch(self._prefix, self._replica.revision + 1, self._below)
             update = self._watch.next(timeout)
         except HistoryCompacted as compacted:
@@ -269,7 +272,6 @@ class Mirror:
         return True
 
     def _take_in(self) -> None:
-        self._drop_watch()
         apart = self._etcd.range(self._apart, at_rev=self._replica.revision)
         with self._changed:
             self._replica.add(apart)

@@ -197,6 +197,17 @@ def test_keys_apart_are_mirrored_while_they_are_needed(server: MemoryEtcd) -> No
     assert values(follow(mirror)) == {"/s/a": b"1", "/s/b": b"1"}
 
 
+def test_an_etcd_that_went_back_is_told_as_such_when_keys_apart_are_taken_in(server: MemoryEtcd) -> None:
+    client = server.connect()
+    mirror = Mirror(client, PREFIX, apart=APART)
+    put(server, a=b"1")
+    follow(mirror)
+    client.server = MemoryEtcd()
+    mirror.need_apart()
+    with pytest.raises(InvariantError, match="restored from a backup"):
+        mirror.poll(AT_ONCE)
+
+
 def test_what_has_not_changed_is_the_same_object_after_a_new_snapshot(server: MemoryEtcd) -> None:
     mirror = Mirror(server.connect(), PREFIX, apart=APART)
     put(server, g_a=b"1", h_a=b"1", h_b=b"1", **{"~r_x": b"1"})
