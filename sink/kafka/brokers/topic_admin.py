@@ -24,6 +24,12 @@ _BROKER_DEFAULT = -1
 _LIMIT = "max.message.bytes"
 DEFAULT_LIMIT = 1_048_588
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001 - named so by the client
+_WITHOUT_LEADER = (
+    *_ABSENT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - as above
+    KafkaError._NOENT,  # noqa: SLF001 - as above; said if none of those that were asked for has one
+)
 _OUT_OF_DATE = (
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -152,9 +158,20 @@ class TopicAdmin:
         """Where the next message of each partition goes; of those that have a leader."""
         return self._offsets(topics, LatestSpec())  # type: ignore[no-untyped-call]
 
+    def all_ends(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """Raises if a partition has no leader: nobody knows where it ends."""
+        ends = self.ends(topics)
+        for topic, count in topics.items():
+            for number in range(count):
+                if (topic, number) not in ends:
+                    raise SinkUnavailable(
+                        f"{self._place}: topic {topic}: partition {number} has no leader, or was deleted"
+                    )
+        return ends
+
     def occupied(self, topics: Mapping[str, int]) -> list[str]:
         """Those with messages."""
-        ends, begins = self.ends(topics), self._offsets(topics, EarliestSpec())  # type: ignore[no-untyped-call]
+        ends, begins = self.all_ends(topics), self._offsets(topics, EarliestSpec())  # type: ignore[no-untyped-call]
         return sorted({topic for (topic, number), end in ends.items() if end > begins.get((topic, number), 0)})
 
     def _offsets(self, topics: Mapping[str, int], spec: OffsetSpec) -> dict[tuple[str, int], int]:
@@ -165,10 +182,11 @@ class TopicAdmin:
         with self._asking("asking for offsets"):
             answers = self._clients().admin.list_offsets(asked, request_timeout=_SECONDS)
         for partition, future in answers.items():
-            absent = (*_ABSENT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001 - as above
-            answer = self._answer(f"asking for offsets of topic {partition.topic}", future, absent)
+            answer = self._answer(f"asking for offsets of topic {partition.topic}", future, _WITHOUT_LEADER)
             if answer is not None:
                 found[partition.topic, partition.partition] = answer.offset
+        if len(found) < len(asked):
+            self._clients().forget_admin()  # a topic that was deleted and made again has none for this client, for ever
         return found
 
     def _create(self, asked: Sequence[AskedTopic]) -> None:

@@ -70,11 +70,7 @@ class TopicReader:
         counts: dict[str, int] = {}
         for topic, number in self.next:
             counts[topic] = max(counts.get(topic, 0), number + 1)
-        ends = self._admin.ends(counts)
-        absent = [partition for partition in self.next if partition not in ends]
-        if absent:
-            topic, number = absent[0]
-            raise SinkUnavailable(f"{self._place}: partition {number} of topic {topic} has no leader, or was deleted")
+        ends = self._admin.all_ends(counts)
         self.ends = ends
         last_at = time.monotonic()
         while any(self.next[partition] < end for partition, end in ends.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -9,10 +10,13 @@ import bson
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.errors import SinkUnavailable
 from changefeed.event import RowType
 from changefeed.position import Position
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
+from sink.kafka.brokers.clients import kafka_clients
+from sink.kafka.brokers.topic_admin import TopicAdmin
 from sink.kafka.kafka_event_sink import KafkaEventSink
 from sink.kafka.topics import Topics
 from sink.row import RowChange, TargetTable, WriteResult
@@ -65,7 +69,20 @@ class KafkaFeed:
         self.writer = self.sink.writer(7, self.permit)
 
     def claim(self, *tables: tuple[TableSchema, TableName], life: str = "c/1") -> None:
-        self.sink.claim(life, tables or [schema()], self.permit)
+        """Returns when the brokers show who leads the topics: for a moment after they are made, nobody does."""
+        begun = tables or [schema()]
+        self.sink.claim(life, begun, self.permit)
+        self.shown([self.topics.of(name) for table, name in begun if table.kind is not TableKind.VIEW])
+
+    def shown(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        """Where they end, as soon as all of their partitions have a leader."""
+        admin, deadline = TopicAdmin(lambda: kafka_clients(self.options), self.options), time.monotonic() + 30
+        while True:
+            try:
+                return admin.all_ends(dict.fromkeys(topics, self.options.partitions))
+            except SinkUnavailable:
+                if time.monotonic() > deadline:
+                    raise
 
     def window(self, changes: Sequence[RowChange]) -> WriteResult:
         run = self.writer.begin(lambda _: False)
