@@ -16,7 +16,7 @@ from rich.live import Live
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import ASKED_FOR, Capture
 from changefeed.config import yaml_text
-from changefeed.config.configuration import Configuration
+from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.live_options import OPTIONS
 from changefeed.errors import RowRejected
 from changefeed.lifecycle import State
@@ -73,6 +73,9 @@ CopyLimitOption = Annotated[
 ApplyLimitOption = Annotated[
     str | None, typer.Option(metavar="RATE", help="What applied changes write at most: 20MB/s, 5000 docs/s, or both.")
 ]
+OnOccupiedOption = Annotated[
+    OnOccupied | None, typer.Option(help="What becomes of a target's table that has documents before its copy.")
+]
 DelayOption = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="How long the source must have had a change before it is applied: 30s, 15m, 1h."),
@@ -98,6 +101,7 @@ def create(
     sink: SinkOption = None,
     start: StartOption = None,
     capture: CaptureOption = None,
+    on_occupied: OnOccupiedOption = None,
     copy_limit: CopyLimitOption = None,
     apply_limit: ApplyLimitOption = None,
     delay: DelayOption = None,
@@ -119,6 +123,7 @@ def create(
             "sink": sink,
             "start": start,
             "capture": capture and capture.value,
+            "on_occupied": on_occupied and on_occupied.value,
             "copy_limit": copy_limit,
             "apply_limit": apply_limit,
             "delay": delay,
@@ -150,13 +155,21 @@ def validate(
     sink: SinkOption = None,
     start: StartOption = None,
     capture: CaptureOption = None,
+    on_occupied: OnOccupiedOption = None,
     tables: TablesOption = None,
 ) -> None:
     """Run the checks of create without creating the changefeed."""
     text = _written(
         file,
         config,
-        {"id": id, "source": source, "sink": sink, "start": start, "capture": capture and capture.value},
+        {
+            "id": id,
+            "source": source,
+            "sink": sink,
+            "start": start,
+            "capture": capture and capture.value,
+            "on_occupied": on_occupied and on_occupied.value,
+        },
         tables,
     )
     request = pb.ValidateChangefeedRequest(configuration=text)

@@ -140,6 +140,19 @@ def test_a_start_without_a_copy_warns_of_tables_that_the_target_lacks(
     server.sluice("changefeed", "remove", database, "--yes")
 
 
+def test_a_flag_says_what_becomes_of_documents_that_the_target_has(
+    server: Server, flags: list[str], database: str, source_client: Client, target_client: Client
+) -> None:
+    for client in (source_client, target_client):
+        client[database]["orders"].insert_one({"_id": 1})
+    copied = [flag if flag != "now" else "initial" for flag in flags]
+    refused = server.sluice("changefeed", "validate", *copied)
+    assert (refused.returncode, "write on_occupied: drop or keep" in refused.stderr) == (1, True)
+    kept = server.sluice("changefeed", "validate", *copied, "--on-occupied", "keep")
+    assert (kept.returncode, kept.stdout.splitlines()[0]) == (0, "no problems")
+    assert f"on_occupied: the target has documents in {database}.orders; they stay" in kept.stderr
+
+
 def test_the_target_is_never_the_source_by_another_name(server: Server, source_uri: str, database: str) -> None:
     other_name = source_uri.replace("127.0.0.1", "localhost")
     fields = ["--id", database, "--source", source_uri, "--sink", other_name, "--tables", f"{database}.*"]
