@@ -105,8 +105,7 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
                 resources.event_ddl.begin([(step.schema, creation.name)])
             ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
             prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=ours)
-            if step.schema.beside is not None:
-                resources.forget_letters(step.schema.id)
+            resources.forget_letters(step.schema.id)
             return resources.source.divide(step.schema)
         case CopyChunk():
             return _copy(resources, step, creation)

@@ -177,7 +177,7 @@ class ChangefeedResources:
         return self._events.ddl(self.context.life, self._permit) if self._events is not None else None
 
     def forget_letters(self, table: TableId) -> None:
-        """Of a table that is copied anew: they are about rows that the new copy does not have yet."""
+        """Of a table that is about to be copied: they are about rows of an earlier copy."""
         letters = _writer_options(self.context.configuration, self.context.capture).letters
         if self._target is not None and letters is not None:
             self._permit()
