@@ -3,6 +3,10 @@
 It decides on its own what is to be replicated, and which definitions are equal (`fairness.py`). Of the product it uses only the form of
 the records.
 
+The source tells tables apart by what they are, a changefeed by the ids under which it takes them in. A table of a cluster that leaves the filter,
+gets a new UUID, and comes in again is one table of the source with two *lives* for the changefeed: two ids, two collections at the target for a
+while, at times two nodes. Rows, orders and stops are judged by life.
+
 I1 gate             each row written: all earlier DDLs of its table are done, and no later one; each DDL: its tables are at its position
 I2 nothing lost     each checkpoint published: everything before it is downstream
 I3 durable first    the same check: what is not acknowledged is not downstream
@@ -21,7 +25,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -71,13 +74,16 @@ class Judge:
         self._done: Counter[Position] = Counter()
         """How many effects each DDL has had."""
         self._writers: dict[tuple[TableId, Any], int] = {}
+        """By life and key."""
         self._status: ChangefeedStatus | None = None
         self._barrier: Barrier | None = None
         self._records: dict[str, DdlRecord] = {}
         self._folded: set[Position] = set()
         """The DDLs whose records were there and done."""
+        self._lives: dict[Position, frozenset[TableId]] = {}
+        """The ids by which each DDL's record names its tables."""
         self._stragglers: dict[TableId, tuple[Straggler, int]] = {}
-        """The stragglers, each with the revision of its record."""
+        """The stragglers by life, each with the revision of its record."""
         self._never_made: set[TableId] = set()
         """Tables whose create the target refused until they ended."""
         self._excused: set[Position] = set()
@@ -88,13 +94,12 @@ class Judge:
         self._homes: dict[TableId, set[NodeId]] | None = None
         self._unready_since: dict[NodeId, float] = {}
         self._copied: dict[TableId, set[TableId]] = {}
-        """The ids under which a table begins with a copy: it may leave the filter, get a new UUID, and come in again as another one.
-        Of tables that a node has."""
+        """Of tables that a node has, the lives that begin with a copy."""
         self._last_home: dict[TableId, NodeId] = {}
         self._decode = cluster.decoder
         self._known_as: dict[TableId, TableId] = {}
         self._damaged: dict[tuple[TableId, Any], Position] = {}
-        """Rows that another client changed at the target, each with the position of its last event so far."""
+        """Rows that another client changed at the target, by life and key, each with the position of its last event so far."""
         self._touched: set[tuple[TableId, Any]] = set()
         self._late_from: Position | None = None
         """From where on the late tables are in the filter."""
@@ -103,32 +108,38 @@ class Judge:
 
     # what happens at the target
 
-    def row(self, thread: Thread, name: TableName, table: TableId | None, kind: str, key: Any, row: Row | None) -> None:
+    def row(self, thread: Thread, name: TableName, life: TableId | None, kind: str, key: Any, row: Row | None) -> None:
         self._count("row written, of a copy" if thread.copies else "row written")
-        if table is None:
+        if life is None:
             raise Violation(f"I1: {kind} of {key} into {name}, which is not there, by {thread.process}")
-        table = self._source.table_id(table)
-        self._check_writer(thread, table, key)
-        self._check_not_stopped(table, f"row {key}")
-        self._damaged.pop((table, key), None)
-        if row is None or thread.copies or (table, key) in self._touched:
+        table = self._source.table_id(life)
+        self._check_writer(thread, life, key)
+        self._check_not_stopped(life, f"row {key}")
+        self._damaged.pop((life, key), None)
+        if row is None or thread.copies or (life, key) in self._touched:
             return
         position = self._source.version_at.get((table, row["v"]))
         if position is None:
             raise Violation(f"I1: {kind} of {row} into {name}, but {table} never had it")
         for ddl in self._touching(table):
+            if self._of_another_life(ddl, life):
+                continue
             if ddl.position < position and not self._settled(ddl):
                 raise Violation(f"I1: {kind} of {row} at {position} into {name} before {ddl.type} at {ddl.position}")
             if ddl.position > position and ddl.position in self._done and not self._background(ddl):
                 raise Violation(f"I1: {kind} of {row} at {position} into {name} after {ddl.type} at {ddl.position}")
 
-    def _present(self) -> dict[TableId, Collection]:
-        """The collections with the tables' rows. Of a table that is copied beside, the old one stands still."""
+    def _of_another_life(self, ddl: Ddl, life: TableId) -> bool:
         table_id = self._source.table_id
-        return {table_id(id): collection for id, collection in self._present_as_known().items()}
+        named = {id for id in self._lives.get(ddl.position, ()) if table_id(id) == table_id(life)}
+        return bool(named) and life not in named
 
-    def _present_as_known(self) -> dict[TableId, Collection]:
-        """By the id that the product gives: a table of a cluster that has left the filter may come in again under another UUID."""
+    def _present(self) -> dict[TableId, Collection]:
+        """The collections with the tables' rows, the last one of each table. Of a table that is copied beside, the old one stands still."""
+        table_id = self._source.table_id
+        return {table_id(id): collection for id, collection in self._present_by_life().items()}
+
+    def _present_by_life(self) -> dict[TableId, Collection]:
         by_name = sorted(self._cluster.target.collections.items(), key=lambda each: each[0].passing)
         return {collection.table: collection for _, collection in by_name if collection.table is not None}
 
@@ -140,26 +151,28 @@ class Judge:
             key = random.choice([*collection.rows, random.randrange(6)])
             row = collection.rows.get(key)
             if row is not None and (table, row["v"]) in self._source.version_at:
-                self._touch(collection, table, key, None, self._source.version_at[table, row["v"]])
+                self._touch(collection, key, None, self._source.version_at[table, row["v"]])
             elif row is None and key not in self._source.by_id[table].rows:
-                self._touch(collection, table, key, {"_id": key, "u": 1000 + key, "v": 0}, self._source.last_event)
+                self._touch(collection, key, {"_id": key, "u": 1000 + key, "v": 0}, self._source.last_event)
 
-    def _touch(self, collection: Collection, table: TableId, key: Any, row: Row | None, known: Position) -> None:
+    def _touch(self, collection: Collection, key: Any, row: Row | None, known: Position) -> None:
+        assert collection.table is not None, "expected a collection with a table's rows"
         self._count("target: row that somebody else touched")
-        self._cluster.machine.note("target", f"somebody else touches {key} of {table}")
+        self._cluster.machine.note("target", f"somebody else touches {key} of {collection.table}")
         collection.keep(key, row, self._cluster.target.majority)
-        self._damaged[table, key] = known
-        self._touched.add((table, key))
+        self._damaged[collection.table, key] = known
+        self._touched.add((collection.table, key))
 
     @property
     def damaged(self) -> list[tuple[TableId, Any]]:
         """The rows that may still be wrong, of tables that are replicated."""
         living = {table.id for name, table in self._source.tables.items() if self._wants(name)}
-        return [(table, key) for table, key in self._damaged if table in living]
+        rows = dict.fromkeys((self._source.table_id(life), key) for life, key in self._damaged)
+        return [(table, key) for table, key in rows if table in living]
 
     def build_begins(self, thread: Thread, copies: TableId | None, what: str) -> None:
         if copies is not None:
-            self._check_home(thread, self._source.table_id(copies), what)
+            self._check_home(thread, copies, what)
 
     def ddl(
         self, thread: Thread, copies: TableId | None, name: TableName, what: str, *, late: bool = False
@@ -167,7 +180,7 @@ class Judge:
         self._count(f"DDL done at the target, {'of a copy' if copies else what.split()[0]}")
         if copies is not None:
             if not late:
-                self._check_home(thread, self._source.table_id(copies), f"{what} on {name}")
+                self._check_home(thread, copies, f"{what} on {name}")
             return DdlEffect(copies, lambda: None)
         executing = [
             record
@@ -184,8 +197,8 @@ class Judge:
             raise Violation(f"I5: {what} on {name} of {record.event} a second time")
         self._check_order(record)
         if not record.background and placed(record.position) not in self._done:
-            for table in record.scope.tables:
-                self._check_stands_at(table, record)
+            for life in record.scope.tables:
+                self._check_stands_at(life, record)
         self._effects.add(effect)
         self._done[placed(record.position)] += 1
         return DdlEffect(record.event.id, partial(self._forget, effect))
@@ -198,73 +211,73 @@ class Judge:
     def _count(self, what: str) -> None:
         self._cluster.machine.count(what)
 
-    def _check_writer(self, thread: Thread, table: TableId, key: Any) -> None:
-        self._check_home(thread, table, f"row {key}")
-        last = self._writers.get((table, key), 0)
+    def _check_writer(self, thread: Thread, life: TableId, key: Any) -> None:
+        self._check_home(thread, life, f"row {key}")
+        last = self._writers.get((life, key), 0)
         if thread.task < last:
-            raise Violation(f"I4: row {key} of {table} by an older task than its last writer, in {thread.process}")
-        self._writers[table, key] = thread.task
+            raise Violation(f"I4: row {key} of {life} by an older task than its last writer, in {thread.process}")
+        self._writers[life, key] = thread.task
 
-    def _check_home(self, thread: Thread, table: TableId, what: str) -> None:
+    def _check_home(self, thread: Thread, life: TableId, what: str) -> None:
         node = self._node_of(thread)
-        homes = self._home(table)
+        homes = self._home(life)
         if homes and node not in homes:
-            raise Violation(f"I4: {what} of {table} by {node}, in {thread.process}, though {homes} have it")
+            raise Violation(f"I4: {what} of {life} by {node}, in {thread.process}, though {homes} have it")
 
-    def _check_not_stopped(self, table: TableId, what: str) -> None:
-        straggler, rev = self._stragglers.get(table, (None, 0))
-        reports = [self._reports[node] for node in self._home(table) if node in self._reports]
-        ids = self._source.ids_of(table)
-        if straggler and straggler.stopped and any(report.stops.get(id, 0) >= rev for report in reports for id in ids):
-            raise Violation(f"stops: {what} of {table}, though its node obeys its stop")
+    def _check_not_stopped(self, life: TableId, what: str) -> None:
+        straggler, rev = self._stragglers.get(life, (None, 0))
+        reports = [self._reports[node] for node in self._home(life) if node in self._reports]
+        if straggler and straggler.stopped and any(report.stops.get(life, 0) >= rev for report in reports):
+            raise Violation(f"stops: {what} of {life}, though its node obeys its stop")
 
     def _node_of(self, thread: Thread) -> NodeId:
         permit = self._cluster.resources_by_process[thread.process]._permit
         assert permit is not None, "a row is written without a permit"
         return NodeId(child(permit._fence.node_key, LAYOUT.nodes))
 
-    def _home(self, table: TableId) -> set[NodeId]:
+    def _home(self, life: TableId) -> set[NodeId]:
         if self._homes is None:
             self._homes, self._copied = {}, {}
             for node, parts in self._assignments.items():
                 for kv in parts.values():
-                    for known_as, how in self._decode(AssignmentPart, kv).tables():
-                        assigned = self._source.table_id(known_as)
-                        self._known_as[assigned] = known_as
+                    for assigned, how in self._decode(AssignmentPart, kv).tables():
+                        table = self._source.table_id(assigned)
+                        self._known_as[table] = assigned
                         self._homes.setdefault(assigned, set()).add(node)
                         if how.copy:
-                            self._copied.setdefault(assigned, set()).add(known_as)
-        return self._homes.get(table, set())
+                            self._copied.setdefault(table, set()).add(assigned)
+        return self._homes.get(life, set())
 
     def _check_order(self, record: DdlRecord) -> None:
-        ids = record.scope.tables | record.scope.apart | ({record.event.id} if record.event.id else set())
+        ids = _lives_in(record)
         for other in self._records.values():
             before = other.position < record.position and other.open
-            theirs = other.scope.tables | other.scope.apart | ({other.event.id} if other.event.id else set())
-            if before and (other.scope.names & record.scope.names or theirs & ids):
+            if before and (other.scope.names & record.scope.names or _lives_in(other) & ids):
                 raise Violation(f"I5: {record.event} before {other.event}")
 
-    def _check_stands_at(self, table: TableId, record: DdlRecord) -> None:
-        collection = self._present_as_known().get(table) or self._present().get(table)
+    def _check_stands_at(self, life: TableId, record: DdlRecord) -> None:
+        table = self._source.table_id(life)
+        collection = self._present_by_life().get(life)
         if record.event.type is DdlType.EXCHANGE and self._in_copy(table):
             raise Violation(f"I2: {record.event} while {table} is being copied")
         if self._in_copy(table) or collection is None:
             return
-        if table in self._stragglers and self._is_ended(table):
+        if life in self._stragglers and self._is_ended(life):
             self._count("DDL of a stopped table that ends")
             return
         due = _rows_before(self._source.by_id[table], placed(record.position))
-        touched = {key for id, key in self._touched if id == table}
+        touched = {key for id, key in self._touched if id == life}
         if _but(collection.rows, touched) != _but(due, touched):
             raise Violation(f"I1: {record.event} while {table} has {collection.rows}, and had {due} there")
 
-    def _is_ended(self, table: TableId) -> bool:
+    def _is_ended(self, life: TableId) -> bool:
         """By the source, or by Sluice, which copies it anew."""
-        left = any(record.open and record.event.type is DdlType.LEAVE for record in self._records_of(table))
+        table = self._source.table_id(life)
+        left = any(record.open and record.event.type is DdlType.LEAVE for record in self._records_of(life))
         return left or any(self._ends(ddl, table) for ddl in self._touching(table))
 
-    def _records_of(self, table: TableId) -> Iterable[DdlRecord]:
-        return (record for record in self._records.values() if record.event.id == table)
+    def _records_of(self, life: TableId) -> Iterable[DdlRecord]:
+        return (record for record in self._records.values() if record.event.id == life)
 
     def _touching(self, table: TableId) -> Iterable[Ddl]:
         return (ddl for ddl in self._source.ddls if table in ddl.ids and self._concerns(ddl, table))
@@ -318,7 +331,7 @@ class Judge:
                 gone = self._records.pop(key, None)
                 self._folded |= {placed(gone.position)} if gone is not None and not gone.open else set()
             else:
-                self._recorded(key, self._of_tables(self._decode(DdlRecord, change.now)))
+                self._recorded(key, self._decode(DdlRecord, change.now))
         elif key.startswith(LAYOUT.assignments(self._id)):
             self._assigned(change)
         elif (
@@ -332,28 +345,20 @@ class Judge:
         elif key == LAYOUT.barrier(self._id) and change.now is not None:
             self._barrier = self._decode(Barrier, change.now)
 
-    def _of_tables(self, record: DdlRecord) -> DdlRecord:
-        """With the tables' ids at the source: a changefeed knows a table by the UUID that it had when it took it in."""
-        table_id, scope, event = self._source.table_id, record.scope, record.event
-        tables, apart = frozenset(map(table_id, scope.tables)), frozenset(map(table_id, scope.apart))
-        id = table_id(event.id) if event.id is not None else None
-        if (tables, apart, id) == (scope.tables, scope.apart, event.id):
-            return record
-        return replace(record, scope=replace(scope, tables=tables, apart=apart), event=replace(event, id=id))
-
     def known_as(self, table: TableId) -> TableId:
-        """The id by which the changefeed knows it."""
+        """Its present life."""
         return self._known_as.get(table, table)
 
     def _recorded(self, key: str, record: DdlRecord) -> None:
         if record.event.type in OWN_DDL and (key not in self._records or not record.open):
             self._count(f"own DDL: {record.event.type} {record.state}")
         self._records[key] = record
+        self._lives[placed(record.position)] = _lives_in(record)
         if record.state is DdlState.SKIPPED and record.event.type is DdlType.CREATE and record.event.id is not None:
             self._never_made.add(record.event.id)
 
     def _fell_behind_or_reported(self, change: Change) -> None:
-        table = self._source.table_id(TableId(child(change.key, LAYOUT.stragglers(self._id))))
+        life = TableId(child(change.key, LAYOUT.stragglers(self._id)))
         node = NodeId(child(change.key, LAYOUT.positions(self._id)))
         if change.key.startswith(LAYOUT.positions(self._id)):
             keys = self._report_keys.setdefault(node, {})
@@ -365,11 +370,11 @@ class Judge:
             if main is not None:
                 self._reports[node] = join_report([main, *(kv for kv in keys.values() if kv is not main)])
         elif change.now is None:
-            self._stragglers.pop(table, None)
+            self._stragglers.pop(life, None)
             self._count("straggler: has caught up, or ended")
         else:
             straggler = self._decode(Straggler, change.now)
-            self._stragglers[table] = straggler, change.now.mod_rev
+            self._stragglers[life] = straggler, change.now.mod_rev
             why = straggler.error.code if straggler.error else "a user asked for it"
             self._count(f"straggler: {f'stopped, {why}' if straggler.stopped else 'goes on, or waits for a DDL'}")
 
@@ -445,14 +450,17 @@ class Judge:
 
     def _check_downstream(self, checkpoint: Position) -> None:
         """Stragglers are downstream up to where their records say; a table whose create waits for a user is not there at all."""
-        there = self._present()
+        there, table_id = self._present(), self._source.table_id
         upto = dict.fromkeys(self._source.by_id, checkpoint)
-        for id, (straggler, _) in self._stragglers.items():
-            upto[id] = min(checkpoint, placed(straggler.at))
+        behind = [(life, placed(straggler.at)) for life, (straggler, _) in self._stragglers.items()]
+        entering: set[TableId] = set()
         for at, record in self._open():
-            if record.event.id is not None and record.event.id not in record.scope.tables:
-                upto[record.event.id] = min(upto.get(record.event.id, checkpoint), placed(at))
-        entering = {record.event.id for _, record in self._open() if record.event.type is DdlType.ENTER}
+            if (life := record.event.id) is None:
+                continue
+            behind += [(life, placed(at))] if life not in record.scope.tables else []
+            entering |= {table_id(life)} if record.event.type is DdlType.ENTER else set()
+        for life, position in behind:
+            upto[table_id(life)] = min(upto.get(table_id(life), checkpoint), position)
         for id, table in self._source.by_id.items():
             if id not in entering:
                 self._check_table(id, table, there.get(id), upto[id])
@@ -482,7 +490,8 @@ class Judge:
 
     def _may_be_damaged(self, table: TableId, key: Any, last: Position) -> bool:
         """Whether a damaged row may still be wrong: no change of it was replicated since, or its table no longer exists at the source."""
-        known = self._damaged.get((table, key))
+        found = (self._damaged.get((life, key)) for life in self._source.ids_of(table))
+        known = max((position for position in found if position is not None), default=None)
         gone = all(each.id != table for each in self._source.tables.values())
         return known is not None and (gone or last <= known)
 
@@ -502,7 +511,7 @@ class Judge:
         return wanted and (position != self._late_from or not self._is_late(name))
 
     def _in_copy(self, table: TableId) -> bool:
-        if not self._home(table):
+        if not any(map(self._home, self._source.ids_of(table))):
             return True
         records = [self._cluster.etcd.get(LAYOUT.copy(self._id, id)) for id in self._copied.get(table, ())]
         return not all(record and self._decode(CopyRecord, record).stage is CopyStage.DONE for record in records)
@@ -566,9 +575,8 @@ class Judge:
     def rest_arrived(self) -> bool:
         """Whether all that does not wait for a user has arrived."""
         status, waiting = self._status, self._waiting()
-        standing = set(self._stragglers)
-        for record in waiting.values():
-            standing |= record.scope.tables | record.scope.apart | ({record.event.id} if record.event.id else set())
+        lives = frozenset(self._stragglers).union(*map(_lives_in, waiting.values()))
+        standing = set(map(self._source.table_id, lives))
         return (
             status is not None
             and status.checkpoint is not None
@@ -650,6 +658,10 @@ class Judge:
                 )
             ]
         return differences
+
+
+def _lives_in(record: DdlRecord) -> frozenset[TableId]:
+    return record.scope.tables | record.scope.apart | ({record.event.id} if record.event.id is not None else set())
 
 
 def _check_succession(before: ChangefeedStatus, after: ChangefeedStatus) -> None:

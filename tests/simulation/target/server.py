@@ -30,7 +30,7 @@ class Collection:
     building: dict[str, Build] = field(default_factory=dict)
     rows: dict[Any, Row] = field(default_factory=dict)
     table: TableId | None = None
-    """The source's table whose rows it contains, as the judge knows it."""
+    """The table whose rows it contains, by the id that the changefeed gives it."""
 
     def keep(self, key: Any, row: Row | None, majority: Majority) -> None:
         before = self.rows.pop(key, None)
@@ -60,7 +60,7 @@ class Build:
 
 
 class DdlEffect(NamedTuple):
-    """`table`: the table that the DDL creates, as the judge knows it. `forget`: called when an election rolls the effect back."""
+    """`table`: the table that the DDL creates, by the id that the changefeed gives it. `forget`: called when an election rolls the effect back."""
 
     table: TableId | None
     forget: Callable[[], None]

@@ -1,0 +1,89 @@
+"""`Judge`: what it must refuse, and what it must not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.event import DdlEvent, DdlType
+from changefeed.position import Position
+from changefeed.records import DdlRecord, DdlState, Scope
+from changefeed.table import TableId, TableName
+from coordination.etcd.protocol import Change, KeyValue
+from coordination.layout import encode
+from tests.simulation.agreement import Agreement
+from tests.simulation.clockwork.machine import Machine, Thread, Violation
+from tests.simulation.clockwork.substitutes import installed
+from tests.simulation.cluster import FEED, LAYOUT, Cluster
+from tests.simulation.judge import Judge
+from tests.simulation.source.sharded.cluster import ClusterSource
+
+INSIDE, OUTSIDE, INSIDE_AGAIN = TableName("crm", "b"), TableName("crm", "x_out"), TableName("crm", "a")
+_SECOND_UUID = bytes(range(16))
+_SEEN_AT = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    machine = Machine(7)
+    with installed(machine):
+        yield machine
+
+
+@pytest.fixture
+def thread(machine: Machine) -> Thread:
+    return machine.spawn(machine.process("n1"), "owner", lambda: None)
+
+
+@pytest.fixture
+def judge(machine: Machine) -> Judge:
+    return Judge(Cluster(machine, source_version=None), Agreement(routed=False))
+
+
+def _two_uuids(judge: Judge) -> tuple[TableId, TableId]:
+    source = judge._source
+    assert isinstance(source, ClusterSource)
+    table = source.created(source.primary_of(INSIDE.db), INSIDE, {})
+    source.superseded(table, _SECOND_UUID)
+    return table.id, TableId(_SECOND_UUID.hex())
+
+
+def _write(judge: Judge, record: DdlRecord) -> None:
+    key = LAYOUT.ddl(FEED, record.position)
+    judge.written([Change(key=key, now=KeyValue(key=key, value=encode(record), create_rev=1, mod_rev=1))])
+
+
+def _at(seconds: int) -> Position:
+    return Position(ClusterTime(seconds, 1))
+
+
+def _index(life: TableId) -> DdlRecord:
+    event = DdlEvent(position=_at(10), type=DdlType.CREATE_INDEXES, db="crm", table=INSIDE, id=life)
+    return DdlRecord(event=event, scope=Scope(tables=frozenset({life}), names=frozenset({INSIDE})), seen_at=_SEEN_AT)
+
+
+def _rename_into_the_filter(life: TableId) -> DdlRecord:
+    """Over a table that is dropped at the target."""
+    event = DdlEvent(position=_at(20), type=DdlType.RENAME, db="crm", table=OUTSIDE, renamed_to=INSIDE_AGAIN, id=life)
+    scope = Scope(apart=frozenset({life}), names=frozenset({INSIDE_AGAIN}))
+    return DdlRecord(event=event, scope=scope, state=DdlState.EXECUTING, seen_at=_SEEN_AT)
+
+
+def test_a_table_that_comes_in_under_another_uuid_waits_for_nothing_of_its_life_before(
+    judge: Judge, thread: Thread
+) -> None:
+    first, second = _two_uuids(judge)
+    _write(judge, _index(first))
+    _write(judge, _rename_into_the_filter(second))
+    judge.ddl(thread, None, INSIDE_AGAIN, "drop")
+
+
+def test_a_table_that_comes_in_under_its_uuid_waits_for_its_ddls_of_before(judge: Judge, thread: Thread) -> None:
+    first, _ = _two_uuids(judge)
+    _write(judge, _index(first))
+    _write(judge, _rename_into_the_filter(first))
+    with pytest.raises(Violation, match=r"I5: rename .* before createIndexes"):
+        judge.ddl(thread, None, INSIDE_AGAIN, "drop")
