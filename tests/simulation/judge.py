@@ -170,9 +170,12 @@ class Judge:
         rows = dict.fromkeys((self._source.table_id(life), key) for life, key in self._damaged)
         return [(table, key) for table, key in rows if table in living]
 
-    def build_begins(self, thread: Thread, copies: TableId | None, what: str) -> None:
-        if copies is not None:
-            self._check_home(thread, copies, what)
+    def build_is_sent(self, thread: Thread, name: TableName) -> None:
+        """Here and not where it begins: a build has no time limit, so nothing says when its command arrives. Whether it should not have begun by
+        then is seen by the indexes at the end.
+        """
+        if thread.copies is not None:
+            self._check_home(thread, thread.copies, f"createIndexes on {name}")
 
     def ddl(
         self, thread: Thread, copies: TableId | None, name: TableName, what: str, *, late: bool = False
@@ -483,6 +486,8 @@ class Judge:
         if not index or self._may_be_damaged(table, key, versions[index - 1][0]):
             return
         allowed = [row["v"] if row else None for _, row in versions[index - 1 :]]
+        if any((table, version) in self._source.moved for version in allowed[1:]):
+            allowed.append(None)
         if (found["v"] if found else None) not in allowed:
             raise Violation(
                 f"I2: checkpoint {at}, but row {key} of {table} is {found}; expected a version of {allowed}"

@@ -20,6 +20,7 @@ from tests.simulation.clockwork.substitutes import installed
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.judge import Judge
 from tests.simulation.source.sharded.cluster import ClusterSource
+from tests.simulation.source.tables import Row
 
 INSIDE, OUTSIDE, INSIDE_AGAIN = TableName("crm", "b"), TableName("crm", "x_out"), TableName("crm", "a")
 _SECOND_UUID = bytes(range(16))
@@ -87,3 +88,14 @@ def test_a_table_that_comes_in_under_its_uuid_waits_for_its_ddls_of_before(judge
     _write(judge, _rename_into_the_filter(first))
     with pytest.raises(Violation, match=r"I5: rename .* before createIndexes"):
         judge.ddl(thread, None, INSIDE_AGAIN, "drop")
+
+
+def test_a_row_that_moves_to_another_shard_may_be_nowhere_for_a_moment(judge: Judge) -> None:
+    table, _ = _two_uuids(judge)
+    versions: list[tuple[Position, Row | None]] = [(_at(seconds), {"_id": 1, "v": seconds}) for seconds in (10, 20)]
+    with pytest.raises(Violation, match=r"I2: .* row 1 of .* is None"):
+        judge._check_row(table, 1, versions, None, _at(15))
+    judge._source.moved.add((table, 20))
+    judge._check_row(table, 1, versions, None, _at(15))
+    with pytest.raises(Violation, match=r"I2: .* row 1 of .* is None"):
+        judge._check_row(table, 1, versions, None, _at(21))

@@ -60,6 +60,8 @@ _SHARDED_ONCE_RED = (
     910263,
     910367,
     911990,
+    3001057,
+    3003491,
 )
 """Of a sharded source."""
 

@@ -98,6 +98,8 @@ class Tables:
         self.versions: dict[int, Row] = {}
         self.version_at: dict[tuple[TableId, int], Position] = {}
         """When a table got a version of a row, without rollbacks. A copy that a server makes contains the versions of another table."""
+        self.moved: set[tuple[TableId, int]] = set()
+        """The versions of a row that came to another shard: as a delete there and an insert here, between which the row may be nowhere."""
 
     def table_id(self, uuid: TableId) -> TableId:
         """The id of the table that has, or had, this UUID."""

@@ -127,6 +127,8 @@ class _Database:
         )
         try:
             with self._server.machine.at_server() if verb in COMMANDS else nullcontext():
+                if verb == "createIndexes":
+                    self._build_is_sent(TableName(self._db, body[verb]))
                 self._arrive()
                 reply = self._carry_out(verb, body)
         except OperationFailure as refused:
@@ -138,6 +140,12 @@ class _Database:
             raise AutoReconnect("the connection to the target broke")
         self._server.network.move()
         return reply
+
+    def _build_is_sent(self, name: TableName) -> None:
+        thread, judge = self._server.machine.current, self._server.judge
+        assert thread is not None
+        assert judge is not None
+        judge.build_is_sent(thread, name)
 
     def _arrive(self) -> None:
         server = self._server

@@ -78,11 +78,9 @@ class Definitions:
         server = self._server
         thread = server.machine.current
         assert thread is not None
-        assert server.judge is not None
         known = collection.building.get(spec["name"])
         if known is not None:
             return known
-        server.judge.build_begins(thread, thread.copies, f"createIndexes {spec['name']} on {name}")
         build = Build(name, collection, spec, thread, thread.copies)
         collection.building[spec["name"]] = build
         if not collection.rows:

@@ -265,6 +265,7 @@ class ClusterSource(Tables):
         if len(set(at)) > 1:
             assert before is not None
             assert now is not None
+            self.moved.add((table.id, now["v"]))
             made = [
                 (at[0], Operation("d", ns, table.document_key(before), None, ui)),
                 (at[1], Operation("i", ns, now, table.document_key(now), ui)),
