@@ -79,7 +79,15 @@ class OneDeployment:
     def rows_with_images(self, options: ReadOptions) -> RowCapture:
         return of_stream(WindowReader(self._client, options))
 
-    def row(self, table: TableName, uuids: Sequence[TableId], key: bytes, *, not_before: ClusterTime) -> Row | None:
+    def row(
+        self,
+        table: TableName,
+        uuids: Sequence[TableId],
+        key: bytes,
+        *,
+        not_before: ClusterTime,
+        of_another: Callable[[TableId], bool],  # noqa: ARG002 - a table keeps its UUID
+    ) -> Row | None:
         return read_row(self._client, table, uuids[0], key, not_before=not_before)
 
     def divide(self, schema: TableSchema) -> Division:

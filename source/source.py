@@ -58,8 +58,18 @@ class TaskSource(Protocol):
         """With the documents before and after each change, where the source keeps them. Only change streams show them."""
         ...
 
-    def row(self, table: TableName, uuids: Sequence[TableId], key: bytes, *, not_before: ClusterTime) -> Row | None:
-        """None if the table is gone. `uuids`: all that it has had, the first one first."""
+    def row(
+        self,
+        table: TableName,
+        uuids: Sequence[TableId],
+        key: bytes,
+        *,
+        not_before: ClusterTime,
+        of_another: Callable[[TableId], bool],
+    ) -> Row | None:
+        """None if the table is gone. `uuids`: all that it is known to have had, the first one first. `of_another`: whether a UUID is known to be
+        another table's.
+        """
         ...
 
     def divide(self, schema: TableSchema) -> Division: ...

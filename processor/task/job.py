@@ -31,6 +31,8 @@ class Held:
 
     tables: frozenset[TableId] = frozenset()
     names: frozenset[TableName] = frozenset()
+    uuids: Mapping[TableId, TableId] = field(default_factory=dict)
+    """The tables that get a UUID by such a DDL, by that UUID. These UUIDs are among `tables`, too."""
     known_from: Position | None = None
     """A table of an earlier event that the schema store does not know is not replicated there: the filter did not want it yet, or every
     table but the stragglers is past it."""

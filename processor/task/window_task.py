@@ -67,7 +67,7 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
 
     A window that holds too much, or for which the sink is too slow, ends early: checkpoints move sooner, and a slow table is found.
     """
-    job = spec.whole(resources.context.tables)
+    job, resources.source_rows.held = spec.whole(resources.context.tables), spec.held
     sole = partial(resources.sole, job, spec.copied)
     asked = resources.asked(job, spec)
     limiter = resources.apply_limiter(spec.limit_share)
@@ -200,6 +200,7 @@ def apply_bucket(
 
     def work(resources: ChangefeedResources) -> JobOutcome:
         stopped: list[ErrorReport | Position] = []
+        resources.source_rows.held = spec.held
 
         def events() -> Iterator[tuple[bytes, Header]]:
             parts: Iterator[ShuffledBlob] = whole(chunks)

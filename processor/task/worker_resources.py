@@ -46,7 +46,7 @@ from processor.task.permit import TaskPermit
 from processor.task.rows.mounter import Mounter, MountOptions
 from processor.task.rows.row_filter import RowFilter
 from processor.task.rows.row_stream import PATIENCE, image_options, read_options
-from schema_store.versions import SchemaVersions
+from processor.task.rows.source_rows import SourceRows
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.blackhole.document_loader import BlackholeDocumentLoader
 from sink.blackhole.row_writer import BlackholeRowWriter
@@ -61,7 +61,7 @@ from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.opening import event_sink
-from sink.row import AskedRows, FetchRow, RowChange, RowWriter, SoleTable, SourceRow
+from sink.row import AskedRows, FetchRow, RowWriter, SoleTable
 from source.opening import open_source
 from source.raw.columns import Columns, columns_of
 from source.row_capture import RowCapture
@@ -130,12 +130,12 @@ class ChangefeedResources:
             columns_of,
         )
         self.row_filter = RowFilter(configuration.filter)
-        fetch = _fetch_from(source, context.schemas, self.row_filter, columns_of)
+        self.source_rows = SourceRows(source, context.schemas, self.row_filter, columns_of)
         self._events = _event_sink(context, uris)
         self.writer = (
             self._events.writer(context.fence.epoch, permit)
             if self._events
-            else _writer(configuration, context.capture, target, permit, rest, fetch)
+            else _writer(configuration, context.capture, target, permit, rest, self.source_rows.fetch)
         )
         self.folds = self._events is None
         """The sink needs only the effect of several changes of one row."""
@@ -439,24 +439,3 @@ def _writer_options(configuration: Configuration, capture: Capture) -> RowWriter
     letters = LetterBox(collection=name, changefeed=configuration.id) if name is not None and keeps else None
     several = capture is Capture.SHARD_OPLOGS
     return RowWriterOptions(retry_for=_RETRY_FOR, patience=PATIENCE, letters=letters, several_shards=several)
-
-
-def _fetch_from(
-    source: TaskSource,
-    schemas: SchemaVersions,
-    row_filter: RowFilter,
-    columns_of: Callable[[TableName], Columns | None],
-) -> FetchRow:
-    def fetch(change: RowChange) -> SourceRow | None:
-        """The row may be newer than the change that did not fit. Later changes then find it ahead of them."""
-        table = change.table
-        known = schemas.latest(table.id)
-        uuids = (table.id, *(known.uuids if known is not None else ()))
-        row = source.row(table.source, uuids, change.key, not_before=change.position.ts)
-        if row is None or row.document is None:
-            return None if row is None else SourceRow(None, row.read_ts)
-        columns, ignored = columns_of(table.source), row_filter.ignores_document(table.source, row.document)
-        document = row.document if columns is None else columns.document(row.document)
-        return SourceRow(document, row.read_ts, ignored=ignored)
-
-    return fetch

@@ -134,14 +134,22 @@ class ShardedSource:
     def rows_with_images(self, _options: ReadOptions) -> RowCapture:
         raise InvariantError("oplogs show no documents before a change: no table of such a changefeed is divided")
 
-    def row(self, table: TableName, uuids: Sequence[TableId], key: bytes, *, not_before: ClusterTime) -> Row | None:
+    def row(
+        self,
+        table: TableName,
+        uuids: Sequence[TableId],
+        key: bytes,
+        *,
+        not_before: ClusterTime,
+        of_another: Callable[[TableId], bool],
+    ) -> Row | None:
         """Under a name that the table has before and after: a shard finds nothing under one that it had at that time only."""
-        name = self._name_now(table, uuids)
+        name = self._name_now(table, uuids, of_another)
         for _ in range(_LOOKS):
             if name is None:
                 return None
             row = self._row(name, uuids[0], key, not_before)
-            before, name = name, self._name_now(table, uuids)
+            before, name = name, self._name_now(table, uuids, of_another)
             if name == before:
                 return row
         raise SourceUnavailable(f"reading a row of {table}: it was renamed at each of {_LOOKS} attempts")
@@ -157,11 +165,14 @@ class ShardedSource:
                 ).about(table)
             return Row(next(iter(having.values()), None), replies.at_ts)
 
-    def _name_now(self, table: TableName, uuids: Sequence[TableId]) -> TableName | None:
+    def _name_now(
+        self, table: TableName, uuids: Sequence[TableId], of_another: Callable[[TableId], bool]
+    ) -> TableName | None:
         """Within its database: a sharded cluster renames no table into another one.
 
         A table whose UUIDs are all gone may have got another one of which this node has not heard: it keeps its name. If the name is that
-        of a new table, the old one has been dropped, and what is read does not last.
+        of a new table, the old one has been dropped; as long as nobody has heard of that either, a row of the new one is read, which does not
+        last.
         """
         wanted = {"$in": [Binary(bytes.fromhex(uuid), UUID_SUBTYPE) for uuid in uuids]}
         with translated(f"looking for {table}"):
@@ -173,9 +184,18 @@ class ShardedSource:
                 command = {"listCollections": 1, "filter": {"info.uuid": wanted}}
                 for info in read_command(client, table.db, command)["cursor"]["firstBatch"]:
                     return TableName(table.db, info["name"])
-                if self._of_config("collections", {"_id": str(table)}) or _has(client, table):
+                uuid = self._uuid_now(client, table)
+                if uuid is not None and not of_another(uuid):
                     return table
         return None
+
+    def _uuid_now(self, primary: Client, table: TableName) -> TableId | None:
+        found = [each["uuid"] for each in self._of_config("collections", {"_id": str(table)})]
+        if not found:
+            command = {"listCollections": 1, "filter": {"name": table.coll}}
+            infos = read_command(primary, table.db, command)["cursor"]["firstBatch"]
+            found = [each["info"]["uuid"] for each in infos if "uuid" in each["info"]]
+        return TableId(bytes(found[0]).hex()) if found else None
 
     def _of_config(self, coll: str, filter: Mapping[str, Any]) -> list[dict[str, Any]]:
         command = {"find": coll, "filter": filter, "readConcern": {"level": "majority"}}
@@ -190,11 +210,6 @@ class ShardedSource:
     @property
     def snapshots(self) -> bool:
         return True
-
-
-def _has(client: Client, table: TableName) -> bool:
-    command = {"listCollections": 1, "filter": {"name": table.coll}}
-    return bool(read_command(client, table.db, command)["cursor"]["firstBatch"])
 
 
 def _named(stream: str) -> str:

@@ -394,6 +394,22 @@ def test_an_open_create_is_named_so_that_its_rows_are_no_surprise() -> None:
     assert spec.held.names == {TableName("s", "b")}
 
 
+def test_an_open_ddl_tells_the_new_uuid_of_its_table() -> None:
+    cluster = Cluster()
+    description = Document.of({"uuid": B})
+    event = DdlEvent(
+        position=at(105), type=DdlType.NEW_UUID, db="s", table=TableName("s", "a"), id=A, description=description
+    )
+    record = DdlRecord(event=event, scope=Scope(tables=frozenset({A})), seen_at=datetime.now(UTC))
+    cluster.put(LAYOUT.ddl(FEED, record.position), record)
+    cluster.barrier(110, {A: at(105)})
+    cluster.tick()
+    cluster.jobs.let_run()
+    [spec] = cluster.jobs.specs
+    assert spec.held.uuids == {B: A}
+    assert spec.held.tables == {A, B}
+
+
 def test_a_table_is_copied_caught_up_and_indexed_before_it_follows() -> None:
     cluster = Cluster(copy=True)
     cluster.barrier(130)

@@ -16,7 +16,7 @@ from changefeed.documents.document import Document
 from changefeed.documents.key_range import KeyRange
 from changefeed.errors import DuplicateId, SourceUnavailable
 from changefeed.position import Position
-from changefeed.table import TableName, TableSchema
+from changefeed.table import TableId, TableName, TableSchema
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
@@ -127,7 +127,7 @@ def test_one_id_on_two_shards_is_an_error_that_names_both(cluster: ShardedCluste
         [orders] = read_cluster_catalog(clients, lambda name: name == ORDERS).tables
         source, key, now = ShardedSource(clients), bson.encode({"_id": 77_777}), reach_newest(clients)
         with pytest.raises(DuplicateId, match=r"shards sa and sb .* 77777") as refused:
-            source.row(ORDERS, (orders.id,), key, not_before=now)
+            source.row(ORDERS, (orders.id,), key, not_before=now, of_another=nobody)
         assert refused.value.table == orders.id
         for k in keys.values():
             router.delete(str(ORDERS), {"_id": 77_777, "k": k}, writeConcern=MAJORITY)
@@ -138,12 +138,12 @@ def test_a_row_is_found_wherever_it_is(clients: ClusterClients) -> None:
     [orders] = read_cluster_catalog(clients, lambda name: name == ORDERS).tables
     now = reach_newest(clients)
     for id in (1, 8):
-        row = source.row(ORDERS, (orders.id,), bson.encode({"_id": id}), not_before=now)
+        row = source.row(ORDERS, (orders.id,), bson.encode({"_id": id}), not_before=now, of_another=nobody)
         assert row is not None
         assert row.document is not None
         assert bson.decode(row.document)["k"] == id
         assert row.read_ts >= now
-    gone = source.row(ORDERS, (orders.id,), bson.encode({"_id": -1}), not_before=now)
+    gone = source.row(ORDERS, (orders.id,), bson.encode({"_id": -1}), not_before=now, of_another=nobody)
     assert gone is not None
     assert gone.document is None
 
@@ -237,9 +237,33 @@ def test_a_row_whose_table_is_renamed_just_before_it_is_read_is_not_taken_for_on
             return reach(clients, at_least_ts)
 
         monkeypatch.setattr(owned_find, "reach", reach_and_rename)
-        row = ShardedSource(clients).row(old, (table.id,), bson.encode({"_id": 1}), not_before=reach_newest(clients))
+        row = ShardedSource(clients).row(
+            old, (table.id,), bson.encode({"_id": 1}), not_before=reach_newest(clients), of_another=nobody
+        )
         assert row is not None
         assert row.document == bson.encode({"_id": 1})
+
+
+def test_a_row_is_not_read_from_a_table_that_is_known_to_have_the_name_since(
+    cluster: ShardedCluster, clients: ClusterClients
+) -> None:
+    """A table whose UUID is gone has another one, of a resharding or movePrimary, unless the name's is known to be another table's."""
+    name, key = TableName("shop", "made anew"), bson.encode({"_id": 1})
+    with cluster.router() as router:
+        router.insert(str(name), {"_id": 1, "of": "the old one"})
+        [old] = read_cluster_catalog(clients, lambda each: each == name).tables
+        ClusterDdl(router).drop(str(name))
+        router.insert(str(name), {"_id": 1, "of": "the new one"})
+        [new] = read_cluster_catalog(clients, lambda each: each == name).tables
+    source, now = ShardedSource(clients), reach_newest(clients)
+    assert source.row(name, (old.id,), key, not_before=now, of_another={new.id}.__contains__) is None
+    unheard_of = source.row(name, (old.id,), key, not_before=now, of_another=nobody)
+    assert unheard_of is not None
+    assert unheard_of.document == bson.encode({"_id": 1, "of": "the new one"})
+
+
+def nobody(_: TableId) -> bool:
+    return False
 
 
 def renamed_at(cluster: ShardedCluster, old: TableName) -> ClusterTime:

@@ -1,0 +1,78 @@
+"""`SourceRows`: single rows of the source, for a change that does not fit, a repair or a dead letter.
+
+A table of a sharded cluster has another UUID after a resharding or a movePrimary. An open DDL says so before the schema store does, and so
+it says that another table has been created under the name. A worked example; the table is T1, and the job's open DDLs are
+
+    newUuid shop.a to T2     the row is read by T1, or by T2, whatever name the table has by now
+    create shop.a U          neither T1 nor T2 is there any more, but U has the name: the table is gone
+    -                        neither T1 nor T2 is there, and nobody has heard of V, which has the name: it is taken for the table's next one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.table import TableId, TableName
+from processor.task.job import Held
+from processor.task.rows.row_filter import RowFilter
+from schema_store.versions import SchemaVersions
+from sink.row import RowChange, SourceRow
+from source.raw.columns import Columns
+from source.tables.row_read import Row
+
+
+class ReadsRows(Protocol):
+    def row(
+        self,
+        table: TableName,
+        uuids: Sequence[TableId],
+        key: bytes,
+        *,
+        not_before: ClusterTime,
+        of_another: Callable[[TableId], bool],
+    ) -> Row | None: ...
+
+
+class SourceRows:
+    def __init__(
+        self,
+        source: ReadsRows,
+        schemas: SchemaVersions,
+        row_filter: RowFilter,
+        columns_of: Callable[[TableName], Columns | None],
+    ) -> None:
+        self._source = source
+        self._schemas = schemas
+        self._filter = row_filter
+        self._columns_of = columns_of
+        self.held = Held()
+        """What open DDLs hold, as the running job knows it."""
+
+    def fetch(self, change: RowChange) -> SourceRow | None:
+        """The row may be newer than the change that did not fit. Later changes then find it ahead of them."""
+        table = change.table
+        row = self._source.row(
+            table.source,
+            self._uuids(table.id),
+            change.key,
+            not_before=change.position.ts,
+            of_another=lambda uuid: self._is_of_another(uuid, table.id),
+        )
+        if row is None or row.document is None:
+            return None if row is None else SourceRow(None, row.read_ts)
+        columns, ignored = self._columns_of(table.source), self._filter.ignores_document(table.source, row.document)
+        document = row.document if columns is None else columns.document(row.document)
+        return SourceRow(document, row.read_ts, ignored=ignored)
+
+    def _uuids(self, table: TableId) -> tuple[TableId, ...]:
+        known = self._schemas.latest(table)
+        later = (uuid for uuid, of in self.held.uuids.items() if of == table)
+        return (table, *(known.uuids if known is not None else ()), *later)
+
+    def _is_of_another(self, uuid: TableId, table: TableId) -> bool:
+        """Of a UUID that is not among the table's."""
+        if uuid in self.held.tables or self._schemas.latest(uuid) is not None:
+            return True
+        return self._schemas.by_uuid().get(uuid, table) != table
