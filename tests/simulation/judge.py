@@ -62,6 +62,10 @@ from tests.simulation.target.server import Collection, DdlEffect
 Row = dict[str, Any]
 
 _READY_SECONDS = 2 * TTL.total_seconds()
+_OF_OTHERS = 1000
+"""The key of a row that only the target has."""
+_THERE_BEFORE = 0.7
+"""The part of a table's rows that the target has before a copy that may remove nothing."""
 
 
 class Judge:
@@ -104,6 +108,8 @@ class Judge:
         self._late_from: Position | None = None
         """From where on the late tables are in the filter."""
         cluster.target.judge = self
+        if agreement.kept:
+            cluster.target.others = self._fill
         cluster.etcd.observer = self.written
 
     # what happens at the target
@@ -142,6 +148,15 @@ class Judge:
     def _present_by_life(self) -> dict[TableId, Collection]:
         by_name = sorted(self._cluster.target.collections.items(), key=lambda each: each[0].passing)
         return {collection.table: collection for _, collection in by_name if collection.table is not None}
+
+    def _fill(self, created: Collection) -> None:
+        """What the target has before the copy: most rows of the source, as they were once, and one of its own."""
+        assert created.table is not None, "expected a collection that a copy has created"
+        random, rows = self._cluster.machine.random, self._source.by_id[self._source.table_id(created.table)].rows
+        there = [key for key in sorted(rows) if random.random() < _THERE_BEFORE]
+        created.of_others = {_OF_OTHERS: {"_id": _OF_OTHERS, "u": _OF_OTHERS, "v": 0}}
+        created.rows |= {key: {"_id": key, "u": _OF_OTHERS + key, "v": 0} for key in there} | created.of_others
+        self._count("target: rows that were there before a copy", len(there))
 
     def damage(self, random: Random) -> None:
         """Another client deletes or inserts rows at the target. Replicated changes may be wrong afterwards, later changes must not be."""
@@ -211,8 +226,8 @@ class Judge:
         self._effects.remove(effect)
         self._done -= Counter([effect[0]])
 
-    def _count(self, what: str) -> None:
-        self._cluster.machine.count(what)
+    def _count(self, what: str, times: int = 1) -> None:
+        self._cluster.machine.count(what, times)
 
     def _check_writer(self, thread: Thread, life: TableId, key: Any) -> None:
         self._check_home(thread, life, f"row {key}")
@@ -269,7 +284,7 @@ class Judge:
             self._count("DDL of a stopped table that ends")
             return
         due = _rows_before(self._source.by_id[table], placed(record.position))
-        touched = {key for id, key in self._touched if id == life}
+        touched = {key for id, key in self._touched if id == life} | collection.of_others.keys()
         if _but(collection.rows, touched) != _but(due, touched):
             raise Violation(f"I1: {record.event} while {table} has {collection.rows}, and had {due} there")
 
@@ -650,10 +665,11 @@ class Judge:
         differences += [f"{name} is too much" for name in found.keys() - due.keys()]
         for name in sorted(due.keys() & found.keys()):
             table, collection = due[name], found[name]
+            rows = table.rows | collection.of_others
             differences += [
-                f"{name} row {key}: {collection.rows.get(key)} instead of {table.rows.get(key)}"
-                for key in sorted(table.rows.keys() | collection.rows.keys())
-                if table.rows.get(key) != collection.rows.get(key)
+                f"{name} row {key}: {collection.rows.get(key)} instead of {rows.get(key)}"
+                for key in sorted(rows.keys() | collection.rows.keys())
+                if rows.get(key) != collection.rows.get(key)
                 and (repaired or not self._may_be_damaged(table.id, key, _last_of(table, key)))
             ]
             differences += [

@@ -60,6 +60,7 @@ from processor.lanes.lanes import Lanes
 from processor.lanes.windows import Pace
 from processor.spark.attempts import Attempts
 from processor.spark.stays import Stay
+from processor.task.copied_ranges import CopiedFilter
 from processor.task.job import JobOutcome
 from processor.task.rows.applier import Applier
 from processor.task.rows.mounter import Mounter
@@ -92,6 +93,8 @@ class Bug:
     """The number of seeds, from 0 on, within which it is found."""
     sharded: bool = False
     """Whether the source of these seeds is a sharded cluster."""
+    kept: bool = False
+    """Whether their copies may remove nothing at the target."""
 
     @property
     def rare(self) -> bool:
@@ -530,6 +533,17 @@ def _copies_are_followed_past_chunks_that_are_being_read() -> AbstractContextMan
     )
 
 
+def _deletes_are_held_for_chunks_that_nobody_clears() -> AbstractContextManager[Any]:
+    return patch.object(CopiedFilter, "of", lambda self, change: self.overlap(change.key, change.time))
+
+
+def _chunks_that_nobody_clears_are_read_once() -> AbstractContextManager[Any]:
+    across = TableCopy.read_across
+    return patch.object(
+        TableCopy, "read_across", lambda self, position, *, others: across(self, position, others=False)
+    )
+
+
 def _the_rest_of_a_divided_chunk_counts_as_read() -> AbstractContextManager[Any]:
     with_chunk = TableCopy.with_chunk
     return patch.object(
@@ -725,6 +739,10 @@ BUGS: Mapping[str, Bug] = {
     "copies are followed past chunks that are being read": Bug(
         _copies_are_followed_past_chunks_that_are_being_read, 500
     ),
+    "deletes are held for chunks that nobody clears": Bug(
+        _deletes_are_held_for_chunks_that_nobody_clears, 30, kept=True
+    ),
+    "chunks that nobody clears are read once": Bug(_chunks_that_nobody_clears_are_read_once, 100, kept=True),
     "the rest of a divided chunk counts as read": Bug(_the_rest_of_a_divided_chunk_counts_as_read, 30),
     "what a release creates is no straggler": Bug(_what_a_release_creates_is_no_straggler, 330),
     "a copy takes its table's place before it has caught up": Bug(

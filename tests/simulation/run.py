@@ -47,6 +47,12 @@ _SHARDED = 0.3
 _SETTLING = 200.0
 """Seconds within which the changefeed must have recovered: back-offs and leases end within a minute."""
 _TELL_EVERY = 10.0
+_ACTS, _DENSE = (20, 60, 150), (60, 150)
+"""How often the source's users write in a run. Copies that may remove nothing are short, and much must happen during them."""
+_DDL, _DENSE_DDL = (0.05, 0.15, 0.4), (0.15, 0.4)
+"""The part of it that is DDL."""
+_SLOW_READS = (0.3, 1.0, 2.0)
+"""Seconds that a read of the source may take, where copies may remove nothing."""
 _LIMITS = ("4 docs/s", "10 docs/s", "30 docs/s")
 _SOURCE_VERSIONS = ((6, 0), (8, 0))
 
@@ -110,7 +116,7 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     random = machine.random
     late = Random(f"late tables {machine.seed}")
     """Apart from the other choices, so that seeds without them stay what they are."""
-    added = "crm" if late.random() < _LATE else None
+    added = "crm" if late.random() < _LATE or kept else None
     agreement = Agreement(routed=random.random() < 0.5, late=added, kept=kept)
     capture, always = _capture(cluster, random)
     machine.count(f"capture: {capture}")
@@ -118,7 +124,7 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     delay = {"delay": random.choice(("1s", "3s", "10s"))} if delayed else {}
     configuration = Configuration.parse({**_configuration(random, agreement, always), **limits, **delay})
     judge = cluster.judge = Judge(cluster, agreement)
-    share, clones = random.choice((0.05, 0.15, 0.4)), always is Capture.OPLOG
+    share, clones = random.choice(_DENSE_DDL if kept else _DDL), always is Capture.OPLOG
     workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept)
     machine.count(f"start: {configuration.start}")
     if configuration.start == "initial":
@@ -134,11 +140,11 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     if agreement.late is not None:
         machine.after(3 + late.random() * length, partial(cluster.widen, agreement.configuration(whole=True)))
     end = machine.now + length
-    _act_until(machine, workload, end, length / random.choice((20, 60, 150)))
+    _act_until(machine, workload, end, length / random.choice(_DENSE if kept else _ACTS))
     _retire_a_shard(cluster, end)
     user = User(cluster, random)
     user.repairs = user.repairs and not kept
-    accidents = Faults(cluster, random, end, user) if faults else None
+    accidents = _accidents(cluster, random, end, user, kept=kept) if faults else None
     machine.run(end, lambda: bool(judge.failed))
     if accidents is not None:
         accidents.end()
@@ -158,6 +164,13 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
         raise Violation(judge.stuck())
     judge.count_source()
     _check_convergence(judge, user)
+
+
+def _accidents(cluster: Cluster, random: Random, end: float, user: User, *, kept: bool) -> Faults:
+    accidents = Faults(cluster, random, end, user)
+    if kept:
+        cluster.source.slow_reads = random.choice(_SLOW_READS)
+    return accidents
 
 
 def _retire_a_shard(cluster: Cluster, end: float) -> None:
@@ -204,7 +217,7 @@ def _configuration(random: Random, agreement: Agreement, capture: Capture | None
         "id": "feed",
         "source": "mongodb://source",
         "sink": "mongodb://target",
-        "start": random.choice(("initial", "now")),
+        "start": "initial" if agreement.kept else random.choice(("initial", "now")),
         "ddl": {"async_indexes": random.random() < 0.5},
         "pipeline": {**random.choice(images), "max_lag_events": random.choice((3, 20, 1000))},
         "on_divergence": random.choice(("fail", "repair")),

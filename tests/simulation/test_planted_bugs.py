@@ -18,7 +18,9 @@ _COMMON = sorted(BUGS.keys() - _RARE)
 def _hunt(name: str) -> str:
     """The first error found. Empty: none was found."""
     bug = BUGS[name]
-    outcomes = (simulate(seed, planted=bug.plant, sharded=bug.sharded) for seed in range(bug.found_within))
+    outcomes = (
+        simulate(seed, planted=bug.plant, sharded=bug.sharded, kept=bug.kept) for seed in range(bug.found_within)
+    )
     return next((f"seed {outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error), "")
 
 

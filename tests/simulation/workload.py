@@ -16,6 +16,8 @@ from tests.simulation.source.tables import Build, NotPossible
 COLLECTIONS = ("a", "b", "c", "x_out")
 """The last one is outside the filter."""
 _KEYS = 6
+_OLD_KEYS = range(_KEYS, _KEYS + 6)
+"""Of rows that come with their table: what deletes them deletes them for good."""
 _VALUES = 8
 _MOVES_FAIL = 0.2
 _ASIDE = 100
@@ -40,6 +42,7 @@ class Workload:
         self._ddl_share = ddl_share
         self._databases: tuple[str, ...] = DATABASES
         """The databases in which it acts at the moment."""
+        self._in_place = in_place
         self._indexed = ("f", "g") if in_place else ("u", "u", "f", "g")
         self._ddls: list[tuple[int, Callable[[], None]]] = [
             (6, self._create),
@@ -58,10 +61,11 @@ class Workload:
             self._ddls = self._of_a_cluster(source)
         if in_place:
             self._ddls = [
-                (3, self._create),
+                (3, self._create_with_rows),
                 (5, self._create_index),
                 (4, self._drop_index),
-                (6, self._modify),
+                (3, self._modify),
+                (12, self._purge),
                 (2, self._drop),
                 (1, self._drop_and_create),
             ]
@@ -122,6 +126,8 @@ class Workload:
             for name in self._names():
                 if self._random.random() < 0.4:
                     self._source.create(name)
+                    if self._in_place:
+                        self._insert_old(name)
                     for _ in range(self._random.choice((0, 2, 8, 40))):
                         with suppress(NotPossible):
                             self._write(name)
@@ -200,6 +206,15 @@ class Workload:
         options = self._random.choice(({}, {}, {"validationLevel": "moderate"}))
         self._source.create(self._random.choice(free), dict(options))
 
+    def _create_with_rows(self) -> None:
+        name = self._random.choice(self._free())
+        self._source.create(name)
+        self._insert_old(name)
+
+    def _insert_old(self, name: TableName) -> None:
+        for key in _OLD_KEYS:
+            self._source.insert(name, {"_id": key, "u": key, "f": self._random.randrange(100)})
+
     def _create_index(self) -> None:
         self._index(self._some(), (0.0, 0.05, 0.5, 3.0))
 
@@ -225,7 +240,22 @@ class Workload:
         self._source.drop_index(name, self._random.choice(sorted({**table.indexes, **table.building})))
 
     def _modify(self) -> None:
-        self._source.modify(self._some(), self._random.choice(("off", "moderate", "strict")))
+        self._modify_of(self._some())
+
+    def _modify_of(self, name: TableName) -> None:
+        self._source.modify(name, self._random.choice(("off", "moderate", "strict")))
+
+    def _purge(self) -> None:
+        """Marks rows, deletes them, and changes the table's options before and after."""
+        name = self._some()
+        rows = sorted(self._source.tables[name].rows)
+        marked = self._random.sample(rows, min(len(rows), 3))
+        for key in marked:
+            self._source.update(name, key, {"g": 0}, [])
+        self._modify_of(name)
+        for key in marked:
+            self._source.delete(name, key)
+        self._modify_of(name)
 
     def _drop(self) -> None:
         self._source.drop(self._some())

@@ -55,6 +55,9 @@ class Definitions:
         made = Collection(identity, options)
         made.table = self._server.judged(name, "create", lambda: collections.pop(name))
         collections[name] = made
+        thread = self._server.machine.current
+        if thread is not None and thread.copies is not None:
+            self._server.others(made)
 
     def _create_indexes(self, name: TableName, specs: list[Mapping[str, Any]]) -> None:
         """Also waits for builds of the same indexes that are already running."""

@@ -31,6 +31,8 @@ class Collection:
     rows: dict[Any, Row] = field(default_factory=dict)
     table: TableId | None = None
     """The table whose rows it contains, by the id that the changefeed gives it."""
+    of_others: dict[Any, Row] = field(default_factory=dict)
+    """Rows of another client whose keys the source never has: they stay."""
 
     def keep(self, key: Any, row: Row | None, majority: Majority) -> None:
         before = self.rows.pop(key, None)
@@ -88,6 +90,8 @@ class TargetServer:
         self.network = network
         self.collections: dict[TableName, Collection] = {}
         self.judge: Judge | None = None
+        self.others: Callable[[Collection], None] = lambda created: None
+        """Called when a copy has created a collection: what other clients write there."""
         self.wire = machine.random.choice((17, 25))
         self.majority = Majority(machine)
         self.reached: Callable[[str], None] = lambda point: None
