@@ -44,20 +44,7 @@ class ChunkRows(Protocol):
         """Nothing more is needed."""
 
 
-class TaskSource(Protocol):
-    """What the tasks of a node need of a source. For one thread at a time."""
-
-    def check(self) -> None:
-        """Raises if it does not answer."""
-
-    def rows(self, names: Iterable[TableName], ids: Mapping[TableId, TableId], options: ReadOptions) -> RowCapture:
-        """`names`: all that wanted tables may have. `ids`: the tables of UUIDs that superseded a table's first one."""
-        ...
-
-    def rows_with_images(self, options: ReadOptions) -> RowCapture:
-        """With the documents before and after each change, where the source keeps them. Only change streams show them."""
-        ...
-
+class ReadsRows(Protocol):
     def row(
         self,
         table: TableName,
@@ -70,6 +57,21 @@ class TaskSource(Protocol):
         """None if the table is gone. `uuids`: all that it is known to have had, the first one first. `of_another`: whether a UUID is known to be
         another table's.
         """
+        ...
+
+
+class TaskSource(ReadsRows, Protocol):
+    """What the tasks of a node need of a source. For one thread at a time."""
+
+    def check(self) -> None:
+        """Raises if it does not answer."""
+
+    def rows(self, names: Iterable[TableName], ids: Mapping[TableId, TableId], options: ReadOptions) -> RowCapture:
+        """`names`: all that wanted tables may have. `ids`: the tables of UUIDs that superseded a table's first one."""
+        ...
+
+    def rows_with_images(self, options: ReadOptions) -> RowCapture:
+        """With the documents before and after each change, where the source keeps them. Only change streams show them."""
         ...
 
     def divide(self, schema: TableSchema) -> Division: ...

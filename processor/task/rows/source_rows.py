@@ -10,29 +10,15 @@ it says that another table has been created under the name. A worked example; th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableId, TableName
 from processor.task.job import Held
 from processor.task.rows.row_filter import RowFilter
 from schema_store.versions import SchemaVersions
 from sink.row import RowChange, SourceRow
 from source.raw.columns import Columns
-from source.tables.row_read import Row
-
-
-class ReadsRows(Protocol):
-    def row(
-        self,
-        table: TableName,
-        uuids: Sequence[TableId],
-        key: bytes,
-        *,
-        not_before: ClusterTime,
-        of_another: Callable[[TableId], bool],
-    ) -> Row | None: ...
+from source.source import ReadsRows
 
 
 class SourceRows:
@@ -53,12 +39,13 @@ class SourceRows:
     def fetch(self, change: RowChange) -> SourceRow | None:
         """The row may be newer than the change that did not fit. Later changes then find it ahead of them."""
         table = change.table
+        uuids = self._uuids(table.id)
         row = self._source.row(
             table.source,
-            self._uuids(table.id),
+            uuids,
             change.key,
             not_before=change.position.ts,
-            of_another=lambda uuid: self._is_of_another(uuid, table.id),
+            of_another=lambda uuid: uuid not in uuids and self._is_of_another(uuid, table.id),
         )
         if row is None or row.document is None:
             return None if row is None else SourceRow(None, row.read_ts)

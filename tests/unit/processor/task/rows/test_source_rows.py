@@ -31,6 +31,7 @@ class Cluster:
 
     named: TableId
     rows: Mapping[TableId, bytes]
+    arrived_late: bool = False
 
     def row(
         self,
@@ -41,7 +42,7 @@ class Cluster:
         not_before: ClusterTime,
         of_another: Callable[[TableId], bool],
     ) -> Row | None:
-        found = next((self.rows[uuid] for uuid in uuids if uuid in self.rows), None)
+        found = None if self.arrived_late else next((self.rows[uuid] for uuid in uuids if uuid in self.rows), None)
         if found is None and not of_another(self.named):
             found = self.rows[self.named]
         return None if found is None else Row(found, NOW)
@@ -68,6 +69,13 @@ def test_a_table_is_gone_if_its_name_is_that_of_another_one() -> None:
     assert fetched(Cluster(named=T2, rows={T2: row}), Held(tables=frozenset({T2}), uuids={T2: OTHER})) is None
     assert fetched(Cluster(named=OTHER, rows={OTHER: row})) is None
     assert fetched(Cluster(named=V, rows={V: row})) is None
+
+
+def test_a_uuid_that_its_table_gets_while_it_is_looked_for_is_not_another_one_s() -> None:
+    """The source looked by UUID before, and by name behind it."""
+    row = bson.encode({"_id": 1})
+    arrived = Cluster(named=T2, rows={T2: row}, arrived_late=True)
+    assert fetched(arrived, Held(tables=frozenset({T1, T2}), uuids={T2: T1})) == row
 
 
 def test_a_uuid_of_which_nobody_has_heard_is_taken_for_the_next_one_of_the_table() -> None:
