@@ -117,18 +117,16 @@ def create(
     text = _written(
         file,
         config,
-        {
-            "id": id,
-            "source": source,
-            "sink": sink,
-            "start": start,
-            "capture": capture and capture.value,
-            "on_occupied": on_occupied and on_occupied.value,
-            "copy_limit": copy_limit,
-            "apply_limit": apply_limit,
-            "delay": delay,
-        },
         tables,
+        id=id,
+        source=source,
+        sink=sink,
+        start=start,
+        capture=capture,
+        on_occupied=on_occupied,
+        copy_limit=copy_limit,
+        apply_limit=apply_limit,
+        delay=delay,
     )
     if dry_run:
         _show_plan(connection, text, output)
@@ -159,19 +157,8 @@ def validate(
     tables: TablesOption = None,
 ) -> None:
     """Run the checks of create without creating the changefeed."""
-    text = _written(
-        file,
-        config,
-        {
-            "id": id,
-            "source": source,
-            "sink": sink,
-            "start": start,
-            "capture": capture and capture.value,
-            "on_occupied": on_occupied and on_occupied.value,
-        },
-        tables,
-    )
+    flags = {"id": id, "source": source, "sink": sink, "start": start, "capture": capture, "on_occupied": on_occupied}
+    text = _written(file, config, tables, **flags)
     request = pb.ValidateChangefeedRequest(configuration=text)
     answer = connection.ask(connection.changefeeds.ValidateChangefeed, request, timeout=VALIDATION_SECONDS)
     _fail_for(answer.problems)
@@ -475,9 +462,9 @@ def finalize(
     raise Failure(ExitCode.FAILED, "the server stopped before the changefeed was finished; run the command again")
 
 
-def _written(file: str | None, config: str | None, flags: dict[str, str | None], tables: list[str] | None) -> str:
+def _written(file: str | None, config: str | None, tables: list[str] | None, **flags: str | None) -> str:
     """The configuration as YAML: from a file, from flags, or from a file with fields that flags replace."""
-    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    given: dict[str, Any] = {name: str(value) for name, value in flags.items() if value is not None}
     if tables:
         given["filter"] = {"tables": tables}
     if file is None and config is None:
