@@ -181,8 +181,7 @@ class ChangefeedResources:
         letters = _writer_options(self.context.configuration, self.context.capture).letters
         if self._target is not None and letters is not None:
             self._permit()
-            stored = StoredLetters(self._target, letters)
-            stored.drop(list(stored.of(table, {table})))
+            StoredLetters(self._target, letters).forget(table)
 
     def sole(self, job: LaneJob, copied: Container[TableId], table: TableId) -> SoleTable | None:
         """For a job that is one task. A copy writes rows of its table, too.

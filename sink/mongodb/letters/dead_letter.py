@@ -60,8 +60,8 @@ def letter_id(changefeed: str, table: TableId, row: str) -> str:
     return f"{letters_of(changefeed, table)}{row}"
 
 
-def requests_of(changefeed: str) -> str:
-    return f"{changefeed}:retry/"
+def requests_of(changefeed: str, table: TableId | None = None) -> str:
+    return f"{changefeed}:retry/" if table is None else f"{changefeed}:retry/{table}/"
 
 
 def request_id(changefeed: str, letter: str) -> str:

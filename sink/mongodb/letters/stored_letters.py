@@ -135,6 +135,14 @@ class StoredLetters:
                 dropped += self._letters.delete_many({"_id": {"$in": [each.id for each in part]}}).deleted_count
         return dropped
 
+    def forget(self, table: TableId) -> None:
+        """Drops all of a table, without a look at those of others."""
+        letters, requests = letters_of(self._box.changefeed, table), requests_of(self._box.changefeed, table)
+        earlier = {"_id": beginning_with(f"{table}/"), "changefeed": {"$exists": False}}
+        with self._writing(f"dropping the dead letters of a table in {self._box.collection}"):
+            for condition in ({"_id": beginning_with(requests)}, {"_id": beginning_with(letters)}, earlier):
+                self._letters.delete_many(condition)
+
     @staticmethod
     @contextmanager
     def _writing(doing: str) -> Iterator[None]:

@@ -152,6 +152,22 @@ def test_open_letters_are_counted_with_their_size_and_the_first_refusal(
     assert stored.open(found) == LetterTotals()
 
 
+def test_all_letters_and_requests_of_a_table_are_forgotten_and_those_of_others_stay(
+    letters: Letters, target_client: Client
+) -> None:
+    box = LetterBox(collection=TableName(letters.rows.database.name, "letters"), changefeed=_FEED)
+    stored = StoredLetters(target_client, box)
+    letters.write(letters.insert(7, **_REFUSED), letters.insert(8, **_REFUSED))
+    stored.request(list(stored.of(None, ()))[:1])
+    table, other = letters.table.id, "f" * 32
+    ids = [f"{_FEED}/{other}/x", f"{_FEED}:retry/{other}/x", f"another/{table}/x"]
+    letters.letters.insert_many([{"_id": id, "changefeed": id.partition("/")[0]} for id in ids])
+    letters.letters.insert_many([{"_id": f"{table}/5.1"}, {"_id": f"{other}/5.1"}])  # of earlier releases
+    assert letters.letters.count_documents({}) == 8
+    stored.forget(table)
+    assert {letter["_id"] for letter in letters.letters.find()} == {*ids, f"{other}/5.1"}
+
+
 @pytest.mark.parametrize("kind", ["insert", "update", "replace"])
 def test_each_later_change_of_the_row_writes_the_source_s_document_of_now(letters: Letters, kind: str) -> None:
     letters.write(letters.insert(7, **_REFUSED))
