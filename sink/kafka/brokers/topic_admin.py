@@ -165,7 +165,7 @@ class TopicAdmin:
             for number in range(count):
                 if (topic, number) not in ends:
                     raise SinkUnavailable(
-                        f"{self._place}: topic {topic}: partition {number} has no leader, or was deleted"
+                        f"{self._place}: topic {topic}: partition {number} has no leader, or was deleted: start the brokers that have it"
                     )
         return ends
 

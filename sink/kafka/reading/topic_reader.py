@@ -70,8 +70,7 @@ class TopicReader:
         counts: dict[str, int] = {}
         for topic, number in self.next:
             counts[topic] = max(counts.get(topic, 0), number + 1)
-        ends = self._admin.all_ends(counts)
-        self.ends = ends
+        ends = self.ends = self._admin.all_ends(counts)
         last_at = time.monotonic()
         while any(self.next[partition] < end for partition, end in ends.items()):
             with translated(f"{self._place}: reading"):
