@@ -94,6 +94,7 @@ def create_sharded(cluster: ClusterSource, name: TableName, key: str) -> Act:
     if key != "_id":
         table.indexes[f"{key}_1"] = key_index(key)
         primary.build(name, key_index(key))
+        _built(cluster, primary, table, key_index(key))
     yield from settled([primary])
     yield from _becomes_sharded(cluster, table, key)
     end(primary, name, "createCollection_V2")
@@ -111,6 +112,7 @@ def shard_table(cluster: ClusterSource, table: PlacedTable, key: str) -> Act:
     if key != "_id" and f"{key}_1" not in table.indexes:
         yield from build(cluster, primary, table, key_index(key))
         table.indexes[f"{key}_1"] = key_index(key)
+        _built(cluster, primary, table, key_index(key))
     yield from decided(table)
     yield from enter_section(cluster, primary, [primary], table)
     yield from _becomes_sharded(cluster, table, key)
@@ -195,14 +197,19 @@ def create_index(cluster: ClusterSource, table: PlacedTable, spec: dict[str, Any
     for owner in owners:
         shard = cluster.shards[owner]
         yield from build(cluster, shard, table, spec)
-        if not table.key and spec["name"] in shard.collections[table.name].indexes:
-            at = cluster.ddl_place(shard, shard.newest)
-            cluster.ddl_happened(DdlType.CREATE_INDEXES, at, [table], {table.name})
-        else:
-            cluster.happened(cluster.ddl_place(shard, shard.newest))
+        _built(cluster, shard, table, spec)
         cluster.count_indexes(table)
         yield from settled([shard])
         yield pause(cluster)
+
+
+def _built(cluster: ClusterSource, shard: Shard, table: PlacedTable, spec: dict[str, Any]) -> None:
+    """Or not: then its build has ended, too."""
+    at = cluster.ddl_place(shard, shard.newest)
+    if not table.key and spec["name"] in shard.collections[table.name].indexes:
+        cluster.ddl_happened(DdlType.CREATE_INDEXES, at, [table], {table.name})
+    else:
+        cluster.happened(at)
 
 
 def drop_index(cluster: ClusterSource, table: PlacedTable, index: str) -> Act:
