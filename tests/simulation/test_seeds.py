@@ -63,6 +63,7 @@ _SHARDED_ONCE_RED = (
     911990,
     3001057,
     3003491,
+    3009353,
     3020288,
 )
 """Of a sharded source."""

@@ -11,8 +11,8 @@ A table that is not sharded has one owner, its database's primary shard.
 
 Which shard has which index at a start is read (`IndexReading`). Of a table that was dropped since, nothing is known, but it ends anyway:
 only what its shards drop is shown. A collMod is shown at its coordinator's end if that began before the start. If the owners are unknown, those of a
-UUID that ended since a start which the config servers no longer remember, they are the shards that have logged it: all entries up to its end were
-read before.
+UUID that ended since a start which the config servers no longer remember, a collMod's are the shards that have logged it: all entries up to its end
+were read before. A drop is shown at the first entry of any shard then.
 """
 
 from __future__ import annotations
@@ -219,7 +219,10 @@ class OwnedDdl:
     def _index_dropped(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         name = index_name(operation.get("o2") or {"name": operation["o"]["index"], "key": {}})
         self._has.get(uuid, {}).get(name, set()).discard(shard)
-        if uuid not in self._tables.live or shard not in self.owners(uuid):
+        if uuid not in self._tables.live:
+            return
+        owners = self.owners(uuid)
+        if shard not in owners and (owners or uuid not in self._unknown):
             return
         if not self._sharded(uuid):
             self._shown.get(uuid, set()).discard(name)

@@ -242,6 +242,13 @@ def test_of_a_table_that_was_dropped_since_the_start_every_dropped_index_is_show
     assert unknown.shown(built("sa"), built("sb"), dropped("sa"), dropped("sb")) == [(2, "dropIndexes 1")]
 
 
+def test_a_dropped_index_is_shown_once_though_nobody_remembers_the_owners() -> None:
+    """A resharding has removed the chunks, and the config servers no longer know those of the start."""
+    forgotten = reader(chunks={}, indexes={})
+    assert forgotten.shown(dropped("sb"), dropped("sa")) == [(0, "dropIndexes 1")]
+    assert reader(chunks={}).shown(dropped("sb")) == []
+
+
 def test_the_indexes_at_a_start_are_those_before_the_first_entry_since() -> None:
     reading = having("sa")
     since = {"sa": [built("sa")[1]], "sb": [dropped("sb")[1], built("sb")[1]]}
