@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from tests.simulation.planted import BUGS
+from tests.simulation.planted.bugs import BUGS
 from tests.simulation.run import ready, simulate
 
 _RARE = sorted(name for name, bug in BUGS.items() if bug.rare)

@@ -1,0 +1,28 @@
+"""`Bug`: a plausible bug as a context that replaces a part of the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+_COMMON = 30
+
+
+@dataclass(frozen=True)
+class Bug:
+    plant: Plant
+    found_within: int
+    """The number of seeds, from 0 on, within which it is found."""
+    sharded: bool = False
+    """Whether the source of these seeds is a sharded cluster."""
+    kept: bool = False
+    """Whether their copies may remove nothing at the target."""
+
+    @property
+    def rare(self) -> bool:
+        """Finding it takes too long for `make test`."""
+        return self.found_within > _COMMON

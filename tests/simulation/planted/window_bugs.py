@@ -1,0 +1,137 @@
+"""Bugs of tasks, of the windows that they apply, and of what the target has acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import processor.changefeed_processor
+import processor.copy.plan
+import processor.decision
+import processor.lanes.lane_plan
+import processor.spark.pipeline
+import processor.task.job
+import processor.task.permit
+from changefeed.errors import PipelineUnavailable
+from processor.spark.attempts import Attempts
+from processor.spark.stays import Stay
+from processor.task.job import JobOutcome
+from processor.task.rows.applier import Applier
+from processor.task.window_task import replicate_window
+from sink.asked_rows import RowRepairs
+from sink.mongodb.commander import Commander
+from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
+from sink.mongodb.majority import write_time
+from tests.simulation.planted.bug import Bug
+
+
+def _tasks_ask_for_no_permit() -> AbstractContextManager[Any]:
+    return patch.object(processor.task.permit.TaskPermit, "__call__", lambda self: self._budget)
+
+
+def _lost_attempts_are_not_revoked() -> AbstractContextManager[Any]:
+    return patch.object(Attempts, "_revoke", lambda self, attempt, reason: None)
+
+
+def _a_window_that_its_stay_lost_counts_as_not_taken() -> AbstractContextManager[Any]:
+    hand_over = Stay._hand_over
+
+    def or_nothing(self: Stay, channel: Any, spec: Any) -> JobOutcome | None:
+        try:
+            return hand_over(self, channel, spec)
+        except PipelineUnavailable:
+            return None
+
+    return patch.object(Stay, "_hand_over", or_nothing)
+
+
+def _tasks_end_before_their_last_batch_is_written() -> AbstractContextManager[Any]:
+    return patch.object(Applier, "_wait", lambda self: setattr(self, "_writing", None))
+
+
+def _windows_are_reported_before_they_are_acknowledged() -> AbstractContextManager[Any]:
+    def run(self: Any, shared: Any, spec: Any) -> JobOutcome:
+        handle = shared.through(self._spark)
+        task = partial(replicate_window, handle, spec)
+        self._spark._begin(self.group(shared.context, spec), task)
+        return JobOutcome()
+
+    return patch.object(processor.spark.pipeline.Pipeline, "run", run)
+
+
+def _failed_windows_count_as_done() -> AbstractContextManager[Any]:
+    failed = processor.decision.failed
+
+    def done(following: Any, number: int, error: Any, **rest: Any) -> Any:
+        troubled = failed(following, number, error, **rest)
+        return replace(troubled, lanes=following.lanes.finished(number))
+
+    return patch("processor.decision.failed", done)
+
+
+def _windows_that_ended_early_count_as_whole() -> AbstractContextManager[Any]:
+    succeeded = processor.decision.succeeded
+
+    def whole(following: Any, number: int, outcome: JobOutcome, *rest: Any, **more: Any) -> Any:
+        return succeeded(following, number, replace(outcome, ended=None), *rest, **more)
+
+    return patch("processor.decision.succeeded", whole)
+
+
+def _a_window_ends_where_its_last_bucket_ended() -> AbstractContextManager[Any]:
+    def last(parts: Sequence[JobOutcome]) -> JobOutcome:
+        ends = [part.ended for part in parts if part.ended is not None]
+        whole = len(ends) < len(parts)
+        return replace(processor.task.job.together(parts), ended=None if whole else max(ends), uneven=False)
+
+    return patch("processor.spark.pipeline.together", last)
+
+
+def _writes_of_two_primaries_are_confirmed_together() -> AbstractContextManager[Any]:
+    def any_primary(self: Commander, reply: Mapping[str, Any], doing: str) -> None:
+        self._deferred = write_time(reply)
+
+    return patch.object(Commander, "_same_primary", any_primary)
+
+
+def _windows_keep_the_schemas_of_before_a_ddl() -> AbstractContextManager[Any]:
+    return patch.object(processor.changefeed_processor.ChangefeedProcessor, "_renew_context", lambda self: None)
+
+
+def _rows_are_not_acknowledged_by_the_majority() -> AbstractContextManager[Any]:
+    def unconcerned(command: dict[str, Any], seconds: float) -> dict[str, Any]:
+        return {name: value for name, value in command.items() if name != "writeConcern"}
+
+    return patch("sink.mongodb.commander._bounded", unconcerned)
+
+
+def _ddls_are_not_acknowledged_by_the_majority() -> AbstractContextManager[Any]:
+    def answer(self: MongoDdlApplier, command: Any, permitted: float) -> Any:
+        return self._client[command.db].command(dict(command.body))
+
+    return patch.object(MongoDdlApplier, "_answer", answer)
+
+
+def _repairs_count_as_done_when_they_begin() -> AbstractContextManager[Any]:
+    return patch("sink.mongodb.rows.row_writer.RowRepairs", lambda asked, _: RowRepairs(asked, None))
+
+
+WINDOW_BUGS: Mapping[str, Bug] = {
+    "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600),
+    "lost attempts are not revoked": Bug(_lost_attempts_are_not_revoked, 300),
+    "a window that its stay lost counts as not taken": Bug(_a_window_that_its_stay_lost_counts_as_not_taken, 700),
+    "tasks end before their last batch is written": Bug(_tasks_end_before_their_last_batch_is_written, 10),
+    "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 20),
+    "failed windows count as done": Bug(_failed_windows_count_as_done, 20),
+    "windows that ended early count as whole": Bug(_windows_that_ended_early_count_as_whole, 10),
+    "a window ends where its last bucket ended": Bug(_a_window_ends_where_its_last_bucket_ended, 60),
+    "writes of two primaries are confirmed together": Bug(_writes_of_two_primaries_are_confirmed_together, 200),
+    "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
+    "rows are not acknowledged by the majority": Bug(_rows_are_not_acknowledged_by_the_majority, 200),
+    "DDLs are not acknowledged by the majority": Bug(_ddls_are_not_acknowledged_by_the_majority, 90),
+    "repairs count as done when they begin": Bug(_repairs_count_as_done_when_they_begin, 300),
+}
