@@ -180,9 +180,10 @@ class Judge:
 
     @property
     def damaged(self) -> list[tuple[TableId, Any]]:
-        """The rows that may still be wrong, of tables that are replicated."""
+        """The rows that may still be wrong, of tables that are replicated. A life that has ended has none."""
         living = {table.id for name, table in self._source.tables.items() if self._wants(name)}
-        rows = dict.fromkeys((self._source.table_id(life), key) for life, key in self._damaged)
+        present = self._present_by_life()
+        rows = dict.fromkeys((self._source.table_id(life), key) for life, key in self._damaged if life in present)
         return [(table, key) for table, key in rows if table in living]
 
     def build_is_sent(self, thread: Thread, name: TableName) -> None:
@@ -285,8 +286,13 @@ class Judge:
             return
         due = _rows_before(self._source.by_id[table], placed(record.position))
         touched = {key for id, key in self._touched if id == life} | collection.of_others.keys()
+        if self._is_half_dropped(table, record.position):
+            touched |= due.keys() - collection.rows.keys()
         if _but(collection.rows, touched) != _but(due, touched):
             raise Violation(f"I1: {record.event} while {table} has {collection.rows}, and had {due} there")
+
+    def _is_half_dropped(self, table: TableId, at: Position) -> bool:
+        return self._source.half_dropped.get(table, at) < at
 
     def _is_ended(self, life: TableId) -> bool:
         """By the source, or by Sluice, which copies it anew."""
@@ -501,7 +507,8 @@ class Judge:
         if not index or self._may_be_damaged(table, key, versions[index - 1][0]):
             return
         allowed = [row["v"] if row else None for _, row in versions[index - 1 :]]
-        if any((table, version) in self._source.moved for version in allowed[1:]):
+        moves = any((table, version) in self._source.moved for version in allowed[1:])
+        if moves or self._is_half_dropped(table, at):
             allowed.append(None)
         if (found["v"] if found else None) not in allowed:
             raise Violation(

@@ -21,6 +21,7 @@ from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.judge import Judge
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.source.tables import Row
+from tests.simulation.target.server import Collection
 
 INSIDE, OUTSIDE, INSIDE_AGAIN = TableName("crm", "b"), TableName("crm", "x_out"), TableName("crm", "a")
 _SECOND_UUID = bytes(range(16))
@@ -99,3 +100,19 @@ def test_a_row_that_moves_to_another_shard_may_be_nowhere_for_a_moment(judge: Ju
     judge._check_row(table, 1, versions, None, _at(15))
     with pytest.raises(Violation, match=r"I2: .* row 1 of .* is None"):
         judge._check_row(table, 1, versions, None, _at(21))
+
+
+def test_a_row_of_a_shard_that_has_dropped_its_part_may_be_nowhere_until_the_drop(judge: Judge) -> None:
+    table, _ = _two_uuids(judge)
+    versions: list[tuple[Position, Row | None]] = [(_at(10), {"_id": 1, "v": 10})]
+    judge._source.half_dropped[table] = _at(20)
+    judge._check_row(table, 1, versions, None, _at(21))
+    with pytest.raises(Violation, match=r"I2: .* row 1 of .* is None"):
+        judge._check_row(table, 1, versions, None, _at(20))
+
+
+def test_what_another_client_changed_in_a_life_that_has_ended_is_not_wrong_any_more(judge: Judge) -> None:
+    first, second = _two_uuids(judge)
+    judge._damaged |= {(first, 1): _at(10), (second, 2): _at(10)}
+    judge._cluster.target.collections[INSIDE] = Collection(_SECOND_UUID, table=second)
+    assert judge.damaged == [(first, 2)]

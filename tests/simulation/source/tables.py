@@ -100,6 +100,8 @@ class Tables:
         """When a table got a version of a row, without rollbacks. A copy that a server makes contains the versions of another table."""
         self.moved: set[tuple[TableId, int]] = set()
         """The versions of a row that came to another shard: as a delete there and an insert here, between which the row may be nowhere."""
+        self.half_dropped: dict[TableId, Position] = {}
+        """Since when a shard has no more of its part of a table. The drop counts when the last one has none: a copy that reads in between finds less."""
 
     def table_id(self, uuid: TableId) -> TableId:
         """The id of the table that has, or had, this UUID."""

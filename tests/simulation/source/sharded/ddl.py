@@ -278,6 +278,7 @@ def drop(cluster: ClusterSource, table: PlacedTable) -> Act:
         cluster.tell(primary, shard)
         table.closed.add(shard.name)
         last, ts = shard, shard.drop(name)
+        cluster.half_dropped.setdefault(table.id, cluster.ddl_place(shard, ts))
         yield from settled([shard])
         cluster.tell(shard, primary)
         yield pause(cluster)
