@@ -252,8 +252,9 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(
         with pytest.raises(RetryableError):
             poll_on(watch)
         server.start()
-        client.shop.create_collection("after")
-        seen += until_resolved(watch, newest_time(client))
+        with connect(server.uri) as patient:
+            patient.shop.create_collection("after")
+            seen += until_resolved(watch, newest_time(patient))
         watch.close()
     assert of_database(seen, "shop") == ["create before", "create after"]
 

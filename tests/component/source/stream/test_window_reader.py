@@ -155,7 +155,8 @@ def test_a_source_that_stays_away_is_an_error_after_the_reader_lost_its_patience
     server = own_mongodb("gone")
     with connect(f"{server.uri}&serverSelectionTimeoutMS=200") as client:
         start = now(client)
-        client["shop"]["rows"].insert_many([{"_id": number} for number in range(3000)])
+        more_than_a_reply = [{"_id": number, "filling": bytes(10_000)} for number in range(3000)]
+        client["shop"]["rows"].insert_many(more_than_a_reply)
         options = replace(only("shop"), patience=timedelta(seconds=1))
         batches = WindowReader(client, options).read(Window(start, now(client)))
         next(batches)
