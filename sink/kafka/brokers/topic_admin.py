@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, OffsetSpec
 from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec
 
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
@@ -72,7 +72,11 @@ class AskedTopic:
 
 
 class TopicAdmin:
-    """In any thread. Each call waits for the brokers."""
+    """In any thread. Each call waits for the brokers.
+
+    Each one keeps the client that it asks until it has its answers: another thread may have it forgotten meanwhile, and a client that nobody
+    holds never answers.
+    """
 
     def __init__(self, clients: OpenClients, options: KafkaSinkOptions) -> None:
         self._clients = clients
@@ -81,15 +85,16 @@ class TopicAdmin:
 
     def check(self) -> None:
         """Raises if no broker answers."""
+        client = self._client()
         with self._asking("asking for the cluster"):
-            self._clients().admin.describe_cluster(request_timeout=_SECONDS).result()
+            client.describe_cluster(request_timeout=_SECONDS).result()
 
     def existing(self, names: Iterable[str], *, rights: bool = False) -> dict[str, Topic]:
         """Those that exist."""
-        found: dict[str, Topic] = {}
+        client, found = self._client(), dict[str, Topic]()
         for batch in _batches(names):
             with self._asking("asking for topics"):
-                asked = self._clients().admin.describe_topics(
+                asked = client.describe_topics(
                     TopicCollection(batch), include_authorized_operations=rights, request_timeout=_SECONDS
                 )
             for name, future in asked.items():
@@ -113,10 +118,10 @@ class TopicAdmin:
 
     def obstacles(self, asked: Sequence[AskedTopic]) -> Iterator[str]:
         """Why the brokers would not create them. Nothing is created. The same reason is given once."""
-        told: set[str] = set()
+        client, told = self._client(), set[str]()
         for batch in _batches(asked):
             with self._asking("asking whether topics can be created"):
-                answers = self._clients().admin.create_topics(
+                answers = client.create_topics(
                     [self._new(each) for each in batch], validate_only=True, request_timeout=_SECONDS
                 )
             for name, future in answers.items():
@@ -140,10 +145,10 @@ class TopicAdmin:
     def limits(self, names: Collection[str]) -> dict[str, int]:
         """The largest message that each topic takes. Kafka's own default where it is not shown."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        found: dict[str, int] = {}
+        client, found = self._client(), dict[str, int]()
         for batch in _batches(resources):
             with self._asking("asking for settings of topics"):
-                answers = self._clients().admin.describe_configs(batch, request_timeout=_SECONDS)
+                answers = client.describe_configs(batch, request_timeout=_SECONDS)
             for resource, future in answers.items():
                 settings = self._answer(f"asking for settings of topic {resource.name}", future, _NOT_SHOWN + _ABSENT)
                 limit = int(settings[_LIMIT].value) if settings is not None else DEFAULT_LIMIT
@@ -179,8 +184,9 @@ class TopicAdmin:
         found: dict[tuple[str, int], int] = {}
         if not asked:
             return found
+        client = self._client()
         with self._asking("asking for offsets"):
-            answers = self._clients().admin.list_offsets(asked, request_timeout=_SECONDS)
+            answers = client.list_offsets(asked, request_timeout=_SECONDS)
         for partition, future in answers.items():
             answer = self._answer(f"asking for offsets of topic {partition.topic}", future, _WITHOUT_LEADER)
             if answer is not None:
@@ -190,9 +196,10 @@ class TopicAdmin:
         return found
 
     def _create(self, asked: Sequence[AskedTopic]) -> None:
+        client = self._client()
         for batch in _batches(asked):
             with self._asking("creating topics"):
-                answers = self._clients().admin.create_topics(
+                answers = client.create_topics(
                     [self._new(each) for each in batch], operation_timeout=_SECONDS, request_timeout=2 * _SECONDS
                 )
             for name, future in answers.items():
@@ -201,6 +208,9 @@ class TopicAdmin:
     def _new(self, asked: AskedTopic) -> NewTopic:
         replicas = self._options.replication or _BROKER_DEFAULT
         return NewTopic(asked.name, asked.partitions, replicas, config=dict(asked.settings))
+
+    def _client(self) -> AdminClient:
+        return self._clients().admin
 
     def _answer(self, what: str, future: Future[T], none: Collection[int]) -> T | None:
         """None for these errors."""

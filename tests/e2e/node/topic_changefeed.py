@@ -48,7 +48,10 @@ class InTopics:
     def until_written(self) -> None:
         """All that the source has now is before the watermark."""
         now = ClusterTime.from_bson(self.client.admin.command("hello")["lastWrite"]["opTime"]["ts"])
-        until(lambda: self._marked() > now, f"a watermark after {now}")
+        until(lambda: self._marked() > now, f"a watermark after {now}", self._told)
+
+    def _told(self) -> str:
+        return f"The last is {self._marked()}. {self.sluice('changefeed', 'query', self.id)}\n{self.node.log[-8000:]}"
 
     def _marked(self) -> ClusterTime:
         marks = seen(self.broker, f"{self.id}.watermark")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -26,6 +28,7 @@ from tests.e2e.node.topic_judge import judge_topics
 
 Brokers = Callable[..., KafkaBroker]
 _ROWS = 3000
+_DEADLINE_SECONDS = 90.0
 
 
 def _window(times: int = 6) -> list[RowChange]:
@@ -293,6 +296,30 @@ def test_a_broker_whose_disk_is_full_loses_nothing(small: Path) -> None:
             f"{change.time:016X}.40000000000000" for change in _window()
         }
         assert _judged(feed) == []
+
+
+def test_a_client_that_is_forgotten_still_answers_those_who_asked_it(kafka: KafkaBroker) -> None:
+    """The client is shared by all threads, and one that is destroyed never answers."""
+    feed = KafkaFeed(kafka)
+    feed.claim()
+    clients = kafka_clients(feed.options)
+    admin, topic = TopicAdmin(lambda: clients, feed.options), feed.topics.of(TableName("shop", "a"))
+    answers: list[int] = []
+
+    def ask() -> None:
+        answers.extend(
+            len(admin.existing([topic])) + len(admin.limits([topic])) + len(admin.ends({topic: 6})) for _ in range(30)
+        )
+
+    asking = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
+    for thread in asking:
+        thread.start()
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while any(thread.is_alive() for thread in asking):
+        clients.forget_admin()
+        assert time.monotonic() < deadline, f"{len(answers)} of 120 questions were answered"
+        time.sleep(0.001)
+    assert answers == [1 + 1 + 6] * 120
 
 
 def test_topics_without_a_leader_have_no_end_and_are_not_called_empty(kafka: KafkaBroker) -> None:
