@@ -52,11 +52,10 @@ _LAST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 
 
-Dialect: TypeAlias = "Callable[[bytes, int, dict[bytes, str] | None], str]"
-"""Writes the document of some bytes that starts at an offset; an array, if there are no names."""
+_Members: TypeAlias = "Callable[[bytes, int, dict[bytes, str] | None], str]"
 
 
-class _Forms(NamedTuple):
+class Forms(NamedTuple):
     """What stands before and behind numbers. No `date`: as in a calendar. `first`: binary, regular expressions and DBPointers as in the first
     version of Extended JSON.
     """
@@ -69,7 +68,19 @@ class _Forms(NamedTuple):
     first: bool = False
 
 
-def _iso_date(ms: int) -> str:
+class Dialect(NamedTuple):
+    forms: Forms
+    members: _Members
+    """Writes the document of some bytes that starts at an offset; an array, if there are no names."""
+
+    def nested(self, raw: bytes, at: int) -> str:
+        return self.members(raw, at, _names)
+
+    def array(self, raw: bytes, at: int) -> str:
+        return self.members(raw, at, None)
+
+
+def iso_date(ms: int) -> str:
     if not 0 <= ms <= _LAST_MS:
         return f'{{"$date": {{"$numberLong": "{ms}"}}}}'
     seconds, fraction = divmod(ms, 1000)
@@ -90,7 +101,7 @@ class NoJson(RowRejected):
     """The document has text that is not UTF-8."""
 
 
-def _dialect(forms: _Forms) -> Dialect:  # noqa: C901 - one case for each type
+def _writer(forms: Forms) -> _Members:  # noqa: C901 - one case for each type
     """One function that writes all, since a call for each value would cost half of it."""
     comma, (int32, int32_end), (int64, int64_end), (double, double_end), dated, _ = forms
     date, date_end = dated or _PLAIN
@@ -104,7 +115,7 @@ def _dialect(forms: _Forms) -> Dialect:  # noqa: C901 - one case for each type
         while at < end:
             kind = raw[at]
             name_end = raw.index(0, at + 1)
-            name = "" if names is None else names.get(raw[at + 1 : name_end]) or _named(raw[at + 1 : name_end])
+            name = "" if names is None else names.get(raw[at + 1 : name_end]) or field_name(raw[at + 1 : name_end])
             at = name_end + 1
             if kind == 0x02:
                 size = _INT32(raw, at)[0]
@@ -121,10 +132,10 @@ def _dialect(forms: _Forms) -> Dialect:  # noqa: C901 - one case for each type
                 at += 8
             elif kind == 0x01:
                 value = _DOUBLE(raw, at)[0]
-                add(f"{name}{double}{_repr(value)}{double_end}" if value - value == 0.0 else name + _infinite(value))
+                add(f"{name}{double}{_repr(value)}{double_end}" if value - value == 0.0 else name + infinite(value))
                 at += 8
             elif kind == 0x09:
-                add(name + _iso_date(_INT64(raw, at)[0]) if calendar else f"{name}{date}{_INT64(raw, at)[0]}{date_end}")
+                add(name + iso_date(_INT64(raw, at)[0]) if calendar else f"{name}{date}{_INT64(raw, at)[0]}{date_end}")
                 at += 8
             elif kind == 0x03:
                 add(name + members(raw, at, _names))
@@ -147,7 +158,7 @@ def _dialect(forms: _Forms) -> Dialect:  # noqa: C901 - one case for each type
     return members
 
 
-def _seldom(raw: bytes, kind: int, at: int, forms: _Forms, members: Dialect) -> tuple[str, int]:  # noqa: C901, PLR0911 - one case for each type
+def _seldom(raw: bytes, kind: int, at: int, forms: Forms, members: _Members) -> tuple[str, int]:  # noqa: C901, PLR0911 - one case for each type
     comma = forms.comma
     match kind:
         case 0x05:
@@ -183,7 +194,7 @@ def _seldom(raw: bytes, kind: int, at: int, forms: _Forms, members: Dialect) -> 
             raise DamagedBson(f"type 0x{kind:02x} at byte {at} is not a BSON type")
 
 
-def _named(name: bytes) -> str:
+def field_name(name: bytes) -> str:
     text = f"{_quoted(name.decode())}: "
     if len(name) <= _LONGEST_NAME and len(_names) < _MOST_NAMES:
         _names[name] = text
@@ -195,12 +206,12 @@ def _string(raw: bytes, at: int) -> tuple[str, int]:
     return _quoted(raw[at + 4 : end - 1].decode()), end
 
 
-def _infinite(value: float) -> str:
+def infinite(value: float) -> str:
     text = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[repr(value)]
     return f'{{"$numberDouble": "{text}"}}'
 
 
-def _binary(raw: bytes, at: int, forms: _Forms) -> tuple[str, int]:
+def _binary(raw: bytes, at: int, forms: Forms) -> tuple[str, int]:
     """The old subtype 2 has a second size inside."""
     end, subtype = at + 5 + _INT32(raw, at)[0], raw[at + 4]
     content = raw[at + 9 if subtype == 2 else at + 5 : end]
@@ -210,7 +221,7 @@ def _binary(raw: bytes, at: int, forms: _Forms) -> tuple[str, int]:
     return f'{{"$binary": {{"base64": "{text}"{comma}"subType": "{subtype:02x}"}}}}', end
 
 
-def _regex(raw: bytes, at: int, forms: _Forms) -> tuple[str, int]:
+def _regex(raw: bytes, at: int, forms: Forms) -> tuple[str, int]:
     pattern_end = raw.index(0, at)
     end = raw.index(0, pattern_end + 1)
     pattern, options = raw[at:pattern_end].decode(), raw[pattern_end + 1 : end].decode()
@@ -220,18 +231,22 @@ def _regex(raw: bytes, at: int, forms: _Forms) -> tuple[str, int]:
     return f'{{"$regularExpression": {{"pattern": {_quoted(pattern)}{comma}"options": {_quoted(options)}}}}}', end + 1
 
 
-_FORMS = _Forms(", ", _INT, _LONG, _DOUBLE_TEXT, _LONG_DATE)
-_RELAXED = _Forms(",", _PLAIN, _PLAIN, _PLAIN, None)
+def _dialect(forms: Forms) -> Dialect:
+    return Dialect(forms, _writer(forms))
+
+
+_FORMS = Forms(", ", _INT, _LONG, _DOUBLE_TEXT, _LONG_DATE)
+_RELAXED = Forms(",", _PLAIN, _PLAIN, _PLAIN, None)
 CANONICAL = _dialect(_FORMS)
 COMPACT = _dialect(_FORMS._replace(comma=","))
-STRICT = _dialect(_Forms(",", _PLAIN, _LONG, _PLAIN, _PLAIN_DATE, first=True))
+STRICT = _dialect(Forms(",", _PLAIN, _LONG, _PLAIN, _PLAIN_DATE, first=True))
 RELAXED = _dialect(_RELAXED)
 SPACED = _dialect(_RELAXED._replace(comma=", "))
 
 
 def to_json(document: bytes, dialect: Dialect = CANONICAL) -> str:
     try:
-        return dialect(document, 0, _names)
+        return dialect.members(document, 0, _names)
     except UnicodeDecodeError as error:
         raise NoJson(
             f"bytes {error.start} to {error.end} of a text are not UTF-8 and have no JSON; repair the document at the source, "

@@ -15,10 +15,10 @@ around them has plain strings and numbers. What is the same for all changes of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring_ascii
 from struct import Struct
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import bson
 from bson.int64 import Int64
@@ -28,7 +28,9 @@ from changefeed.config.sinks.message_options import MessageEncoding
 from changefeed.event import RowType
 from sink.events.extended_json import to_json
 from sink.events.key_json import key_json
+from sink.events.of_table import OfTable
 from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
+from sink.events.shaped_json import ShapedJson
 from sink.events.update_body import update_body
 from sink.row import RowChange, TargetTable
 
@@ -44,15 +46,15 @@ OPS: Mapping[RowType, str] = {
 _KEY, _BEFORE, _AFTER, _UPDATE = b"\x03key\0", b"\x03before\0", b"\x03after\0", b"\x03update\0"
 _WALL = Struct("<6sq")
 _TIMES = Struct("<4si3sq3sqs")
-_MOST_TABLES = 10_000
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class RowEncoder(Protocol):
     def change(self, change: RowChange) -> bytes:
         """The message of a change."""
+        ...
+
+    def change_at(self, change: RowChange, pos: str) -> bytes:
+        """The same. `pos` is that of the change, which the caller needs, too."""
         ...
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
@@ -69,11 +71,13 @@ class BsonRows:
 
     def __init__(self, feed: str) -> None:
         self._feed = feed
-        self._heads: dict[tuple[TargetTable, str], tuple[bytes, bytes]] = {}
+        self._of = OfTable(self._made)
 
     def change(self, change: RowChange) -> bytes:
-        table, type_, key, document, update, time, token, details = change
-        place = f"{time:016X}{OF_EVENT}{token.decode()}".encode()
+        return self.change_at(change, event_pos(change))
+
+    def change_at(self, change: RowChange, pos: str) -> bytes:
+        table, type_, key, document, update, time, _, details = change
         body = b"" if update is None else _UPDATE + update_body(update)
         about = images = b""
         if details is not None:
@@ -86,7 +90,7 @@ class BsonRows:
                 body = (b"" if before is None else _BEFORE + before) + (b"" if after is None else _AFTER + after) + body
         if document is not None:
             body += _AFTER + document
-        return self._message(table, OPS[type_], place, time, key, body, about, images)
+        return self._message(table, OPS[type_], pos.encode(), time, key, body, about, images)
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
         time = read_ts.to_int()
@@ -103,9 +107,9 @@ class BsonRows:
         about: bytes = b"",
         images: bytes = b"",
     ) -> bytes:
-        head, schema = self._heads.get((table, op)) or self._head(table, op)
+        heads, schema = self._of(table)
         pieces = (
-            head,
+            heads[op],
             b"\x02pos\0",
             (len(pos) + 1).to_bytes(4, "little"),
             pos,
@@ -120,10 +124,10 @@ class BsonRows:
         )
         return b"".join(((sum(map(len, pieces)) + 5).to_bytes(4, "little"), *pieces, b"\0"))
 
-    def _head(self, table: TargetTable, op: str) -> tuple[bytes, bytes]:
-        head = bson.encode({"v": VERSION, "feed": self._feed, "op": op, "ns": str(table.name), "id": table.id})
-        made = head[4:-1], bson.encode({"schema": pos_of(table.version)})[4:-1]
-        return kept(self._heads, (table, op), made)
+    def _made(self, table: TargetTable) -> tuple[dict[str, bytes], bytes]:
+        about = {"ns": str(table.name), "id": table.id}
+        heads = {op: _element({"v": VERSION, "feed": self._feed, "op": op, **about}) for op in (*OPS.values(), COPIED)}
+        return heads, _element({"schema": pos_of(table.version)})
 
 
 class JsonRows:
@@ -131,10 +135,14 @@ class JsonRows:
 
     def __init__(self, feed: str) -> None:
         self._feed = feed
-        self._heads: dict[tuple[TargetTable, str], tuple[str, str]] = {}
+        self._of = OfTable(self._made)
 
     def change(self, change: RowChange) -> bytes:
-        table, type_, key, document, update, time, token, details = change
+        return self.change_at(change, event_pos(change))
+
+    def change_at(self, change: RowChange, pos: str) -> bytes:
+        table, type_, key, document, update, time, _, details = change
+        heads, schema, json = self._of(table)
         body = "" if update is None else f', "update": {to_json(update_body(update))}'
         about = images = ""
         if details is not None:
@@ -144,44 +152,32 @@ class JsonRows:
                 about += f', "txn": {{"lsid": "{transaction[0]}", "n": {transaction[1]}}}'
             if found is not None:
                 images = f', "images": "{found}"'
-                was = "" if before is None else f', "before": {to_json(before)}'
-                body = was + ("" if after is None else f', "after": {to_json(after)}') + body
+                was = "" if before is None else f', "before": {json(before)}'
+                body = was + ("" if after is None else f', "after": {json(after)}') + body
         if document is not None:
-            body += f', "after": {to_json(document)}'
-        pos = f"{time:016X}{OF_EVENT}{token.decode()}"
-        return self._message(table, OPS[type_], pos, time, key, body, about, images)
+            body += f', "after": {json(document)}'
+        return _json_message(heads[OPS[type_]], pos, time, f"{about}, {schema}{images}", key, body)
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
-        time = read_ts.to_int()
-        return self._message(table, COPIED, f"{time:016X}{AFTER_ALL}", time, key, f', "after": {to_json(document)}')
+        heads, schema, json = self._of(table)
+        time, after = read_ts.to_int(), f', "after": {json(document)}'
+        return _json_message(heads[COPIED], f"{time:016X}{AFTER_ALL}", time, f", {schema}", key, after)
 
-    def _message(
-        self,
-        table: TargetTable,
-        op: str,
-        pos: str,
-        time: int,
-        key: bytes,
-        body: str,
-        about: str = "",
-        images: str = "",
-    ) -> bytes:
-        head, schema = self._heads.get((table, op)) or self._head(table, op)
-        ts = f'{{"t": {time >> 32}, "i": {time & 0xFFFFFFFF}}}'
-        return f'{head}, "pos": "{pos}", "ts": {ts}{about}, {schema}{images}, "key": {key_json(key)}{body}}}'.encode()
+    def _made(self, table: TargetTable) -> tuple[dict[str, str], str, Callable[[bytes], str]]:
+        feed, ns, id_ = map(encode_basestring_ascii, (self._feed, str(table.name), table.id))
+        common = f'"ns": {ns}, "id": {id_}'
+        heads = {op: f'{{"v": {VERSION}, "feed": {feed}, "op": "{op}", {common}' for op in (*OPS.values(), COPIED)}
+        return heads, f'"schema": "{pos_of(table.version)}"', ShapedJson().text
 
-    def _head(self, table: TargetTable, op: str) -> tuple[str, str]:
-        texts = {"feed": self._feed, "op": op, "ns": str(table.name), "id": table.id}
-        fields = [f'"v": {VERSION}', *(f'"{name}": {encode_basestring_ascii(text)}' for name, text in texts.items())]
-        return kept(self._heads, (table, op), (f"{{{', '.join(fields)}", f'"schema": "{pos_of(table.version)}"'))
+
+def _json_message(head: str, pos: str, time: int, about: str, key: bytes, body: str) -> bytes:
+    ts = f'{{"t": {time >> 32}, "i": {time & 0xFFFFFFFF}}}'
+    return f'{head}, "pos": "{pos}", "ts": {ts}{about}, "key": {key_json(key)}{body}}}'.encode()
 
 
 def _element(fields: Mapping[str, object]) -> bytes:
     return bson.encode(fields)[4:-1]
 
 
-def kept(made: dict[K, V], key: K, value: V) -> V:
-    if len(made) >= _MOST_TABLES:
-        made.clear()
-    made[key] = value
-    return value
+def event_pos(change: RowChange) -> str:
+    return f"{change.time:016X}{OF_EVENT}{change.token.decode()}"

@@ -41,7 +41,7 @@ class FeedClaim:
         asked = [AskedTopic.kept(topics.feed), AskedTopic.kept(topics.ddl), AskedTopic.compacted(topics.watermark)]
         TopicAdmin(clients, self.options).create(asked)
         with Sender(clients, str(self.options), permit) as sender:
-            sender.send([Addressed(topics.feed, 0, KeyedMessage(b"feed", self._content, []))])
+            sender.send([Addressed.to(topics.feed, 0, KeyedMessage(b"feed", self._content, []))])
         self.confirm(clients)
 
     def confirm(self, clients: OpenClients) -> None:

@@ -21,10 +21,11 @@ from changefeed.errors import InvariantError
 from source.oplog.place import FIRST, place
 from source.oplog.update import description, is_replacement, upserting
 from source.raw.bson_bytes import document_of, elements, fields_of
-from source.raw.row_about import WALL_SIZE, RowAbout, milliseconds, transaction_of
+from source.raw.row_about import WALL_SIZE, RowAbout, transaction_of
 from source.raw.row_header import Header
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
+_INT64: Callable[[bytes, int], tuple[int]] = Struct("<q").unpack_from
 _UINT64: Callable[[bytes, int], tuple[int]] = Struct("<Q").unpack_from
 
 _LSID, _NUMBER = b"\x03lsid\0", b"\x12txnNumber\0"
@@ -37,6 +38,7 @@ _PLACE, _UPSERTS, _UPSERT = b"\x10place\0", b"\x08upserts\0\x01", b"\x08b\0\x01"
 _ID = b"_id\0"
 _BUCKETS = b"system.buckets."
 _WALL = b"\x09wall\0"
+_WALL_AT, _WALL_END = len(_WALL), len(_WALL) + WALL_SIZE
 _FIRST = FIRST.encode()
 _RETRYABLE_WRITES = b"\0\x01\0\0\0"
 _MOST_OPENINGS = 100_000
@@ -198,9 +200,8 @@ def about_of(entry: bytes, _: Header) -> RowAbout:
     at = entry.rfind(_WALL)
     if at < 0:
         return RowAbout()
-    value_at = at + len(_WALL)
-    end = value_at + WALL_SIZE
-    wall = milliseconds(entry, value_at)
+    wall = _INT64(entry, at + _WALL_AT)[0]
+    end = at + _WALL_END
     if not entry.startswith(_LSID, end):
         return _new(RowAbout, (wall, None))
     lsid_at = end + len(_LSID)

@@ -40,8 +40,8 @@ from sink.ddl import (
     Skip,
     Together,
 )
+from sink.events.of_table import OfTable
 from sink.events.pos import pos_of
-from sink.events.row_message import kept
 from sink.row import RowChange, RowDetails, TargetTable
 
 Fields: TypeAlias = dict[str, Any]
@@ -60,7 +60,7 @@ INSERT = RowType.INSERT.value
 
 class ChangeEvents:
     def __init__(self) -> None:
-        self._made: dict[tuple[TargetTable, str], tuple[bytes, bytes]] = {}
+        self._of = OfTable(_made)
 
     def change(self, change: RowChange, pos: str) -> bytes:
         body = b"" if change.update is None else _UPDATE + server_update(change.update)
@@ -74,12 +74,12 @@ class ChangeEvents:
         return self._event(table, INSERT, pos, time, key, _FULL + document)
 
     def _event(self, table: TargetTable, type: str, pos: str, time: int, key: bytes, body: bytes) -> bytes:
-        operation, namespace = self._made.get((table, type)) or self._make(table, type)
+        operations, namespace = self._of(table)
         place = pos.encode()
         identity = b"\x03_id\0" + (len(place) + 17).to_bytes(4, "little") + b"\x02_data\0"
         pieces = (
             identity + (len(place) + 1).to_bytes(4, "little") + place + b"\0\0",
-            operation,
+            operations[type],
             _TIME.pack(_CLUSTER_TIME, time),
             body,
             namespace,
@@ -88,10 +88,10 @@ class ChangeEvents:
         )
         return b"".join(((sum(map(len, pieces)) + 5).to_bytes(4, "little"), *pieces, b"\0"))
 
-    def _make(self, table: TargetTable, type: str) -> tuple[bytes, bytes]:
-        about = {"ns": _names(table.name), **_uuid(table.id)}
-        made = bson.encode({"operationType": type})[4:-1], bson.encode(about)[4:-1]
-        return kept(self._made, (table, type), made)
+
+def _made(table: TargetTable) -> tuple[dict[str, bytes], bytes]:
+    operations = {type.value: bson.encode({"operationType": type.value})[4:-1] for type in RowType}
+    return operations, bson.encode({"ns": _names(table.name), **_uuid(table.id)})[4:-1]
 
 
 def _beside(details: RowDetails) -> bytes:

@@ -36,8 +36,10 @@ from sink.events.formats.change_event import RAW, ddl_event
 from sink.events.formats.message_format import KeyedMessage, headers_of
 from sink.events.formats.row_headers import RowHeaders
 from sink.events.message import watermark_message
-from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
-from sink.events.row_message import COPIED, OPS, kept
+from sink.events.of_table import OfTable
+from sink.events.pos import AFTER_ALL, pos_of
+from sink.events.row_message import COPIED, OPS, event_pos
+from sink.events.shaped_json import ShapedJson
 from sink.receipt import CopyEnd
 from sink.row import RowChange, RowDetails, TargetTable
 
@@ -62,15 +64,16 @@ class DebeziumFormat:
         self._tombstones = options.tombstones
         self._documents, self._fields, self._ids = (STRICT, SPACED, RELAXED) if legacy else (COMPACT, COMPACT, COMPACT)
         self._headers = RowHeaders()
-        self._sources: dict[tuple[TargetTable, bool], tuple[str, str]] = {}
+        self._sources = OfTable(self._sources_of)
+        self._writers = OfTable(lambda _: ShapedJson(self._documents).text)
 
     def change(self, change: RowChange) -> Sequence[KeyedMessage]:
-        table, type, raw_key, document, update, time, token, details = change
-        headers = self._headers.of(table, OPS[type], f"{time:016X}{OF_EVENT}{token.decode()}")
+        table, type, raw_key, document, update, time, _, details = change
+        headers = self._headers.of(table, OPS[type], event_pos(change))
         wall, _, before, image, _ = details or _NO_DETAILS
-        after = self._document(image if document is None else document)
+        after = self._document(table, image if document is None else document)
         description = "null" if update is None else self._description(update)
-        value = self._envelope(table, time, _OPS[type], after, description, self._document(before), wall)
+        value = self._envelope(table, time, _OPS[type], after, description, self._document(table, before), wall)
         key = self._key(raw_key)
         message = KeyedMessage(key, value, headers)
         if type is RowType.DELETE and self._tombstones:
@@ -79,7 +82,7 @@ class DebeziumFormat:
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> Sequence[KeyedMessage]:
         time = read_ts.to_int()
-        after = self._document(document)
+        after = self._document(table, document)
         value = self._envelope(table, time, _READ, after, "null")
         return (KeyedMessage(self._key(key), value, self._headers.of(table, COPIED, f"{time:016X}{AFTER_ALL}")),)
 
@@ -112,8 +115,8 @@ class DebeziumFormat:
         identity = key if only_id(key) else bson.encode({"_id": RawBSONDocument(key, RAW)["_id"]})
         return f'{{"id": {_quoted(first_value(identity, self._ids))}}}'.encode()
 
-    def _document(self, document: bytes | None) -> str:
-        return "null" if document is None else _quoted(to_json(document, self._documents))
+    def _document(self, table: TargetTable, document: bytes | None) -> str:
+        return "null" if document is None else _quoted(self._writers(table)(document))
 
     def _description(self, update: bytes) -> str:
         fields = RawBSONDocument(update)
@@ -133,14 +136,16 @@ class DebeziumFormat:
         before: str = "null",
         wall: int | None = None,
     ) -> bytes:
-        copied = op == _READ
-        head, tail = self._sources.get((table, copied)) or kept(
-            self._sources, (table, copied), self._source_of(table.name.db, table.name.coll, copied=copied)
-        )
+        head, tail = self._sources(table)[op == _READ]
         return (
             f'{{"before": {before}, "after": {after}, "updateDescription": {description}, "source": {_filled(head, tail, time, wall)}, '
             f'"op": "{op}", "ts_ms": {_ms(time)}, "transaction": null}}'
         ).encode()
+
+    def _sources_of(self, table: TargetTable) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Of a change, and of a copied document."""
+        db, coll = table.name.db, table.name.coll
+        return self._source_of(db, coll, copied=False), self._source_of(db, coll, copied=True)
 
     def _source_of(self, db: str, coll: str | None, *, copied: bool) -> tuple[str, str]:
         """What stands before and behind the times."""

@@ -20,8 +20,8 @@ from sink.events.formats.message_format import KeyedMessage, headers_of
 from sink.events.formats.row_headers import RowHeaders
 from sink.events.message import watermark_message
 from sink.events.message_key import message_key
-from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
-from sink.events.row_message import COPIED, OPS
+from sink.events.pos import AFTER_ALL, pos_of
+from sink.events.row_message import COPIED, OPS, event_pos
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
 
@@ -36,7 +36,7 @@ class MongoFormat:
         self._headers = RowHeaders()
 
     def change(self, change: RowChange) -> Sequence[KeyedMessage]:
-        pos = f"{change.time:016X}{OF_EVENT}{change.token.decode()}"
+        pos = event_pos(change)
         headers = self._headers.of(change.table, OPS[change.type], pos)
         value = self._encoded(self._events.change(change, pos))
         return (KeyedMessage(self._encoded(message_key(change.key)), value, headers),)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from sink.events.formats.message_format import OP, POS, SCHEMA, TABLE, Headers, V
+from sink.events.of_table import OfTable
 from sink.events.pos import pos_of
-from sink.events.row_message import kept
+from sink.events.row_message import COPIED, OPS
 from sink.row import TargetTable
 
 
 class RowHeaders:
     def __init__(self) -> None:
-        self._made: dict[tuple[TargetTable, str], Headers] = {}
+        self._of = OfTable(_made)
 
     def of(self, table: TargetTable, op: str, pos: str) -> Headers:
-        constant = self._made.get((table, op)) or self._make(table, op)
-        return [*constant, (POS, pos.encode())]
+        return [*self._of(table)[op], (POS, pos.encode())]
 
-    def _make(self, table: TargetTable, op: str) -> Headers:
-        headers = [(V, b"1"), (OP, op.encode()), (TABLE, table.id.encode()), (SCHEMA, pos_of(table.version).encode())]
-        return kept(self._made, (table, op), headers)
+
+def _made(table: TargetTable) -> dict[str, Headers]:
+    about = [(TABLE, table.id.encode()), (SCHEMA, pos_of(table.version).encode())]
+    return {op: [(V, b"1"), (OP, op.encode()), *about] for op in (*OPS.values(), COPIED)}

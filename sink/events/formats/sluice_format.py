@@ -22,10 +22,12 @@ from sink.events.message import (
     watermark_message,
 )
 from sink.events.message_key import message_key
-from sink.events.pos import AFTER_ALL, OF_EVENT
-from sink.events.row_message import COPIED, OPS, row_encoder
+from sink.events.pos import AFTER_ALL
+from sink.events.row_message import COPIED, OPS, event_pos, row_encoder
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
+
+_new = tuple.__new__
 
 
 class SluiceFormat:
@@ -38,9 +40,9 @@ class SluiceFormat:
         self._headers = RowHeaders()
 
     def change(self, change: RowChange) -> Sequence[KeyedMessage]:
-        pos = f"{change.time:016X}{OF_EVENT}{change.token.decode()}"
+        pos = event_pos(change)
         headers = self._headers.of(change.table, OPS[change.type], pos)
-        return (KeyedMessage(self._key(change.key), self._encoder.change(change), headers),)
+        return (_new(KeyedMessage, (self._key(change.key), self._encoder.change_at(change, pos), headers)),)
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> Sequence[KeyedMessage]:
         headers = self._headers.of(table, COPIED, f"{read_ts.to_int():016X}{AFTER_ALL}")

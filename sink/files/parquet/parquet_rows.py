@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from changefeed.cluster_time import ClusterTime
 from sink.events.extended_json import NoJson, to_json
 from sink.events.key_json import key_json
-from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
-from sink.events.row_message import COPIED, OPS, kept
+from sink.events.of_table import OfTable
+from sink.events.pos import AFTER_ALL, pos_of
+from sink.events.row_message import COPIED, OPS, event_pos
+from sink.events.shaped_json import ShapedJson
 from sink.events.update_body import update_body
 from sink.files.parquet.columns import ParquetRow
 from sink.row import RowChange, RowDetails, TargetTable
@@ -18,12 +22,11 @@ _new = tuple.__new__
 
 class ParquetRows:
     def __init__(self) -> None:
-        self._tables: dict[TargetTable, tuple[str, str]] = {}
-        """The names of tables downstream, and where their versions begin."""
+        self._of = OfTable(_made)
 
     def change(self, change: RowChange) -> ParquetRow:
-        table, type_, key, document, update, time, token, details = change
-        pos = f"{time:016X}{OF_EVENT}{token.decode()}"
+        table, type_, key, document, update, time, _, details = change
+        pos = event_pos(change)
         body = update_body(update) if update is not None else None
         if details is None:
             return self._row(table, OPS[type_], pos, time, key, document, body)
@@ -48,9 +51,9 @@ class ParquetRows:
         """In the order of `ParquetRow`."""
         wall, transaction, before, _, images = details
         session, number = transaction or _NO_TRANSACTION
-        ns, version = self._tables.get(table) or kept(self._tables, table, (str(table.name), pos_of(table.version)))
+        ns, version, json = self._of(table)
         times = (time >> 32) * 1000, time & 0xFFFFFFFF, wall
-        documents = _key_json(key), key, _json(after), after, _json(update), update, _json(before), before
+        documents = _key_json(key), key, _json(after, json), after, _json(update), update, _json(before, json), before
         return _new(ParquetRow, (pos, op, ns, table.id, version, *times, session, number, *documents, images))
 
 
@@ -61,11 +64,16 @@ def _key_json(key: bytes) -> str | None:
         return None
 
 
-def _json(document: bytes | None) -> str | None:
+def _json(document: bytes | None, json: Callable[[bytes], str] = to_json) -> str | None:
     """Null where there is none: the column with the BSON has the document."""
     if document is None:
         return None
     try:
-        return to_json(document)
+        return json(document)
     except NoJson:
         return None
+
+
+def _made(table: TargetTable) -> tuple[str, str, Callable[[bytes], str]]:
+    """Its name downstream, where this version begins, and what writes its documents."""
+    return str(table.name), pos_of(table.version), ShapedJson().text

@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 from confluent_kafka import KafkaException
 
 from changefeed.errors import SinkUnavailable
-from sink.events.formats.message_format import KeyedMessage
+from sink.events.formats.message_format import Headers, KeyedMessage
 from sink.kafka.brokers.clients import KafkaClients, LentProducer, OpenClients
 from sink.kafka.brokers.kafka_errors import sink_error, translated
 
@@ -33,7 +33,17 @@ _ASK_SECONDS = 3.0
 class Addressed(NamedTuple):
     topic: str
     partition: int
-    message: KeyedMessage
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @classmethod
+    def to(cls, topic: str, partition: int, message: KeyedMessage) -> Addressed:
+        return cls(topic, partition, *message)
+
+    @property
+    def message(self) -> KeyedMessage:
+        return KeyedMessage(self.key, self.value, self.headers)
 
 
 class Sender:
@@ -58,8 +68,7 @@ class Sender:
             self._taken_from = self._clients()
             lent = self._lent = self._taken_from.take()
         produce, topics = lent.producer.produce, self._topics
-        for topic, partition, message in messages:
-            key, value, headers = message
+        for topic, partition, key, value, headers in messages:
             topics.add(topic)
             while True:
                 try:

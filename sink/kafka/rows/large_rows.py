@@ -46,7 +46,7 @@ class LargeRows:
             ):
                 yield addressed
             else:
-                yield addressed._replace(message=self._reduced(addressed, size, limit))
+                yield Addressed.to(addressed.topic, addressed.partition, self._reduced(addressed, size, limit))
 
     def _reduced(self, addressed: Addressed, size: int, limit: int) -> KeyedMessage:
         message, headers = addressed.message, dict(addressed.message.headers)

@@ -24,6 +24,7 @@ from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_new = tuple.__new__
 
 
 class RowTopics:
@@ -41,9 +42,9 @@ class RowTopics:
         return topic, self._fixed(table.id) if self._by_table else None
 
     def address(self, topic: str, fixed: int | None, message: KeyedMessage) -> Addressed:
-        assert message.key is not None
-        partition = partition_of(message.key, self._partitions) if fixed is None else fixed
-        return Addressed(topic, partition, message)
+        key = message[0]
+        assert key is not None
+        return _new(Addressed, (topic, partition_of(key, self._partitions) if fixed is None else fixed, *message))
 
     def _fixed(self, table: str) -> int:
         if table not in self._tables:
@@ -85,7 +86,7 @@ class KafkaRowWriter:
         return made
 
     def write(self, messages: Sequence[Addressed]) -> WriteResult:
-        sizes = [len(message.key or b"") + len(message.value or b"") for _, _, message in messages]
+        sizes = [len(key or b"") + len(value or b"") for _, _, key, value, _ in messages]
         try:
             self._facts.check({message.topic for message in messages})
             self._sender.send(self._large.fitted(messages, sizes))
