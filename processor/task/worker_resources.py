@@ -71,6 +71,8 @@ _RETRY_FOR = timedelta(seconds=30)
 """A slow sink needs most of it for one large batch."""
 
 _MOST_CONTEXTS = 16
+_COLLECTED_AFTER = 100_000
+"""New tuples and the like: several batches of changes."""
 _SWITCH_SECONDS = 0.0005
 """The writing thread, which has the next command to send once the target has answered, waits no longer than this for the reading thread."""
 
@@ -390,9 +392,13 @@ worker_resources = WorkerResources()
 
 
 def _make_lasting() -> None:
-    """Spark makes a worker collect garbage after each task. Scanning the kept objects each time would cost more than a narrow window."""
+    """Spark makes a worker collect garbage after each task. Scanning the kept objects each time would cost more than a narrow window.
+
+    Within a task, the tuples of a batch would be looked at again and again while they are made, though all of them live until it is written.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_COLLECTED_AFTER)
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
