@@ -15,8 +15,6 @@ import typer
 from changefeed.errors import ConfigurationError
 from cli.output import print_line, print_note
 from credentials.logging import LogFormat, set_up
-from sink.mongodb.connection import connect
-from sink.reading.replica import MongoReplica
 from sink.reading.shown import FeedReader
 from sink.reading.stored_message import NOTHING, StoredMessage, Watermark
 
@@ -86,6 +84,9 @@ def carry_out(wish: Wish, reader: FeedReader, feed: str, life: str) -> None:
         for _ in _looks(reader, follow=wish.follow):
             _show(reader, wish.table, feed)
         return
+    from sink.mongodb.connection import connect  # noqa: PLC0415 - it loads the driver, a fifth of the start of any other command
+    from sink.reading.replica import MongoReplica  # noqa: PLC0415 - as above
+
     set_up(LogFormat.CONSOLE, logging.WARNING)
     with closing(MongoReplica(connect(wish.to), reader, feed, life)) as replica:
         if replica.begin(from_start=wish.from_start):

@@ -16,8 +16,6 @@ from cli.command import reported
 from cli.message_reading import After, Follow, FromStart, Table, To, Wish, carry_out
 from cli.output import print_note
 from sink.files.stores.opening import open_store
-from sink.kafka.brokers.clients import kafka_clients
-from sink.kafka.reading.kafka_reader import KafkaReader
 
 
 def consume(
@@ -43,6 +41,9 @@ def consume(
     With --to, the target is equal to the source at each watermark that is reached. Killed at any moment, it goes on where it ended. What was
     read and not shown yet is kept in a temporary file (SQLITE_TMPDIR says where).
     """
+    from sink.kafka.brokers.clients import kafka_clients  # noqa: PLC0415 - it loads the client of Kafka, which no other command needs
+    from sink.kafka.reading.kafka_reader import KafkaReader  # noqa: PLC0415 - as above
+
     with reported():
         wish = Wish(follow=follow, table=table, after=after, to=to, from_start=from_start)
         wish.check()
