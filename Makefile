@@ -8,6 +8,8 @@ STUBS := $(patsubst proto/%,admin/stubs/%,$(shell find proto -name '*.proto'))
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
+# A test run starts hundreds of Python processes; without bytecode each of them compiles our modules again.
+export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes versions chaos simulate check fix proto scale bench lock clean
 
 help:  ## List the commands
@@ -88,3 +90,4 @@ lock: $(INSTALLED)  ## Resolve the dependencies again and write the lock files
 
 clean:  ## Remove .venv, builds and caches; .mongod and bench/results stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
