@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -22,9 +23,12 @@ class DevStack:
     """A MongoDB URI in SLUICE_TEST_SOURCE or SLUICE_TEST_TARGET replaces the `mongod` of that side.
 
     Without a directory it uses a temporary one, which is removed at the end; a failed start keeps it with the logs.
+    `parameters`: of both servers.
     """
 
-    def __init__(self, directory: Path | None = None, *, cache_gb: float = CACHE_GB) -> None:
+    def __init__(
+        self, directory: Path | None = None, *, cache_gb: float = CACHE_GB, parameters: Mapping[str, str] | None = None
+    ) -> None:
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="sluice-devstack-"))
         self._running = ExitStack()
@@ -32,7 +36,7 @@ class DevStack:
         self.etcd = EtcdServer(
             self.directory / "etcd", self.directory / "log" / "etcd.log", port=self._ports.of("etcd")
         )
-        self._cache_gb = cache_gb
+        self._cache_gb, self._parameters = cache_gb, parameters
         self.source = self._mongodb("source", SOURCE_VARIABLE)
         self.target = self._mongodb("target", TARGET_VARIABLE)
 
@@ -71,4 +75,7 @@ class DevStack:
     def _mongodb(self, name: str, variable: str) -> MongoDB | str:
         given = os.environ.get(variable)
         log = self.directory / "log" / f"{name}.log"
-        return given or MongoDB(name, self.directory / name, log, port=self._ports.of(name), cache_gb=self._cache_gb)
+        port = self._ports.of(name)
+        return given or MongoDB(
+            name, self.directory / name, log, port=port, cache_gb=self._cache_gb, parameters=self._parameters
+        )

@@ -47,8 +47,11 @@ def _release(version: str) -> tuple[int, ...]:
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevStack]:
-    """Starts nothing: each server starts with the fixture that gives its address."""
-    stack = DevStack(tmp_path_factory.mktemp("devstack"))
+    """Starts nothing: each server starts with the fixture that gives its address.
+
+    What waits for an idle source to move on waits for its no-op writer, by default ten seconds.
+    """
+    stack = DevStack(tmp_path_factory.mktemp("devstack"), parameters={"periodicNoopIntervalSecs": "1"})
     yield stack
     stack.stop()
 
