@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from changefeed.config.configuration import Configuration
-from changefeed.records import ChangefeedId, NodeId, NodeRecord, PositionReport
+from changefeed.records import ChangefeedId, DesiredState, NodeId, NodeRecord, PositionReport
 from coordination import failpoint
 from coordination.etcd.protocol import Put
 from coordination.layout import decode, encode
@@ -40,6 +40,17 @@ class ReplicatingCluster(Cluster):
         super().__init__(endpoint, source_uri, target_uri, source, target)
         self._source_uri, self._target_uri = source_uri, target_uri
         self.processors: dict[str, subprocess.Popen[bytes]] = {}
+        self._created: list[ChangefeedId] = []
+
+    def create(self, id: str, *databases: str, **options: Any) -> ChangefeedId:
+        self._created.append(super().create(id, *databases, **options))
+        return self._created[-1]
+
+    def remove_all(self) -> None:
+        """Does not wait."""
+        for feed in self._created:
+            self.change(feed, DesiredState.REMOVED)
+        self._created.clear()
 
     def start_processor(self, name: str, *, ttl: float = 10.0, failpoints: str = "") -> subprocess.Popen[bytes]:
         command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl)]
@@ -118,13 +129,19 @@ def cluster(
     made.close()
 
 
-@pytest.fixture(scope="module")
-def standing(
+@pytest.fixture(scope="session")
+def owner_and_processor(
     etcd_endpoint: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
 ) -> Iterator[ReplicatingCluster]:
-    """One owner and one processor `p1`, for tests that do not stop them."""
     made = ReplicatingCluster(etcd_endpoint, source_uri, target_uri, source_client, target_client)
     made.start_owner("o1")
     made.start_processor("p1")
     yield made
     made.close()
+
+
+@pytest.fixture
+def standing(owner_and_processor: ReplicatingCluster) -> Iterator[ReplicatingCluster]:
+    """One owner and one processor `p1` for all tests that do not stop them. The changefeeds of a test end with it: each has an id of its own."""
+    yield owner_and_processor
+    owner_and_processor.remove_all()

@@ -136,7 +136,7 @@ def test_a_bucket_that_somebody_deleted_at_the_target_is_repaired_from_the_sourc
     standing: ReplicatingCluster, database: str
 ) -> None:
     station = Station(standing.source, database, seed=3)
-    feed = standing.create("repaired", database, on_divergence="repair")
+    feed = standing.create("repaired-series", database, on_divergence="repair")
     standing.until(lambda: standing.began(feed), "the beginning")
     station.create("w")
     station.db["w"].insert_one({"at": _DAY, "sensor": 1, "v": 1})
