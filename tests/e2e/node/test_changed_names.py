@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,14 +14,6 @@ from tests.component.node.server_process import Server
 from tests.e2e.node.workload import until, writing
 
 _TABLES = ("notes", "orders")
-_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
-
-
-@pytest.fixture(scope="module")
-def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor") as started:
-        yield started
 
 
 class Feed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -15,15 +14,6 @@ from tests.component.node.server_process import SLUICE, Server
 from tests.e2e.node.filed_changefeed import TABLES, fill
 from tests.e2e.node.topic_changefeed import InTopics
 from tests.e2e.node.workload import ddls_of_each_kind, writing
-
-_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # the node shares two cores with its Spark
-
-
-@pytest.fixture(scope="module")
-def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor") as started:
-        yield started
 
 
 class Consumed(InTopics):

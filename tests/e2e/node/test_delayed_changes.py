@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from devstack.mongodb.server import Client
 from source.oplog.window import majority_time
@@ -14,13 +10,6 @@ from tests.component.node.server_process import Server
 from tests.e2e.node.workload import until
 
 _SECONDS = 15
-
-
-@pytest.fixture(scope="module")
-def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    with Server(etcd_endpoint, log, "--session-ttl", "10", name="n1", roles="owner,processor") as started:
-        yield started
 
 
 def test_changes_are_applied_late_and_at_once_when_the_delay_ends(

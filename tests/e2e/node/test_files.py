@@ -24,15 +24,6 @@ from tests.e2e.node.workload import ddls_of_each_kind, until, writing
 from tests.independent_compare import differences
 from tests.independent_file_reader import rebuilt
 
-_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # the node shares two cores with its Spark
-
-
-@pytest.fixture(scope="module")
-def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor", environment=S3_KEYS) as started:
-        yield started
-
 
 @pytest.fixture
 def feed(

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import psutil
 import pytest
@@ -20,15 +19,6 @@ from tests.e2e.node.filed_changefeed import TABLES, fill
 from tests.e2e.node.mortal import Mortal
 from tests.e2e.node.topic_changefeed import InTopics
 from tests.e2e.node.workload import ddls_of_each_kind, until, writing
-
-_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # the node shares two cores with its Spark
-
-
-@pytest.fixture(scope="module")
-def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor") as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

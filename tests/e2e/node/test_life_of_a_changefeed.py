@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import uuid
 from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
@@ -14,17 +14,10 @@ import yaml
 
 from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
+from tests.e2e.node.conftest import PATIENCE
 from tests.e2e.node.workload import contents, until, writing
 
 _TABLES = ("notes", "orders")
-_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
-
-
-@pytest.fixture(scope="module")
-def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor") as started:
-        yield started
 
 
 class Life:
@@ -132,13 +125,14 @@ def test_a_changefeed_is_created_paused_resumed_updated_removed_and_created_agai
     nodes: int, node: Server, life: Life, etcd_endpoint: str, tmp_path: Path
 ) -> None:
     with ExitStack() as started:
-        others = [("n2", "owner,processor"), ("n3", "owner")][: nodes - 1]
-        servers = [node] + [
+        others = [("n1", "owner,processor"), ("n2", "owner,processor"), ("n3", "owner")] if nodes == 3 else []
+        cluster = f"test-{uuid.uuid4().hex[:12]}"
+        servers = [
             started.enter_context(
-                Server(etcd_endpoint, tmp_path / name, *_PATIENCE, cluster=node.cluster, name=name, roles=roles)
+                Server(etcd_endpoint, tmp_path / name, *PATIENCE, cluster=cluster, name=name, roles=roles)
             )
             for name, roles in others
-        ]
+        ] or [node]
         with writing(life.source, _TABLES) as stop_writing:
             life.live(servers)
             stop_writing()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,10 @@ import yaml
 
 from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
+from tests.e2e.node.conftest import PATIENCE
 from tests.e2e.node.workload import until
 
-_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
 _TABLES = ("notes", "orders", "items")
-
-
-@pytest.fixture(scope="module")
-def nodes(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
-    logs = Path(tmp_path_factory.mktemp("nodes"))
-    with ExitStack() as started:
-        first = started.enter_context(
-            Server(etcd_endpoint, logs / "n1", *_PATIENCE, name="n1", roles="owner,processor")
-        )
-        second = Server(
-            etcd_endpoint, logs / "n2", *_PATIENCE, cluster=first.cluster, name="n2", roles="owner,processor"
-        )
-        yield [first, started.enter_context(second)]
 
 
 class Trouble:
@@ -64,19 +51,46 @@ class Trouble:
         self.sluice("table", "resume", self._id, f"{self._id}.{name}")
 
 
-@pytest.fixture
-def trouble(
-    nodes: list[Server], database: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
-) -> Trouble:
-    source, target = source_client[database], target_client[database]
+@contextmanager
+def _followed(server: Server, uris: tuple[str, str], source: Any, target: Any) -> Iterator[Trouble]:
+    """A changefeed of three tables, all of which are followed."""
+    database = source.name
     for table in _TABLES:
         source[table].insert_one({"_id": "before"})
-    found = Trouble(nodes[0], database, source, target)
-    feed = {"id": database, "source": source_uri, "sink": target_uri, "filter": {"tables": [f"{database}.*"]}}
+    found = Trouble(server, database, source, target)
+    feed = {"id": database, "source": uris[0], "sink": uris[1], "filter": {"tables": [f"{database}.*"]}}
     found.sluice("changefeed", "create", "-", input=yaml.safe_dump(feed))
     for table in _TABLES:
         found.until_followed(table, "copied")
-    return found
+    yield found
+    server.sluice("changefeed", "remove", database, "--yes")
+
+
+@pytest.fixture
+def trouble(
+    node: Server, database: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
+) -> Iterator[Trouble]:
+    with _followed(node, (source_uri, target_uri), source_client[database], target_client[database]) as found:
+        yield found
+
+
+@pytest.fixture
+def trouble_of_two_nodes(
+    etcd_endpoint: str,
+    tmp_path: Path,
+    database: str,
+    source_uri: str,
+    target_uri: str,
+    source_client: Client,
+    target_client: Client,
+) -> Iterator[Trouble]:
+    source, target = source_client[database], target_client[database]
+    with (
+        Server(etcd_endpoint, tmp_path / "n1", *PATIENCE, name="n1", roles="owner,processor") as first,
+        Server(etcd_endpoint, tmp_path / "n2", *PATIENCE, cluster=first.cluster, name="n2", roles="owner,processor"),
+        _followed(first, (source_uri, target_uri), source, target) as found,
+    ):
+        yield found
 
 
 def test_a_row_that_the_target_refuses_stops_its_table_until_an_operator_resumes_it(
@@ -105,8 +119,9 @@ def test_a_row_that_the_target_refuses_stops_its_table_until_an_operator_resumes
 
 @pytest.mark.soak
 def test_a_stopped_table_survives_the_death_of_its_node_and_ends_with_its_drop(
-    trouble: Trouble, database: str, nodes: list[Server]
+    trouble_of_two_nodes: Trouble, database: str
 ) -> None:
+    trouble = trouble_of_two_nodes
     trouble.sluice("table", "stop", database, f"{database}.orders")
     trouble.source["orders"].insert_one({"_id": "later"})
     trouble.source["orders"].rename("sales")

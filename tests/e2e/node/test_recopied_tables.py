@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +16,6 @@ from tests.component.node.server_process import Server
 from tests.e2e.node.workload import until, writing
 
 _TABLES = ("notes", "orders", "items")
-_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # the node shares two cores with its Spark
-
-
-@pytest.fixture(scope="module")
-def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor") as started:
-        yield started
 
 
 class Recopied:
@@ -59,7 +50,7 @@ class Recopied:
 @pytest.fixture
 def feed(
     node: Server, database: str, source_uri: str, target_uri: str, source_client: Client, target_client: Client
-) -> Recopied:
+) -> Iterator[Recopied]:
     source, target = source_client[database], target_client[f"{database}_to"]
     for table in _TABLES:
         source[table].insert_many([{"_id": f"row {number}", "n": number} for number in range(2000)])
@@ -75,7 +66,8 @@ def feed(
     found.sluice("changefeed", "create", "-", input=yaml.safe_dump(configuration))
     for table in _TABLES:
         found.until_followed(table, "copied")
-    return found
+    yield found
+    node.sluice("changefeed", "remove", database, "--yes")
 
 
 def test_tables_are_copied_anew_while_they_are_written_to_and_while_one_is_stopped(feed: Recopied) -> None:

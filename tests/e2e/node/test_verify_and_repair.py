@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -16,20 +15,11 @@ from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
 from tests.e2e.node.workload import until
 
-_PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
 _ROWS = 2_000
 _DAMAGED = range(1_500)
 """More rows than one request has."""
 _HELD_UP = 300
 """Rows whose unique values another row at the target has: a change of such a row would stop the table."""
-
-
-@pytest.fixture(scope="module")
-def node(etcd_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = Path(tmp_path_factory.mktemp("n1")) / "log"
-    secret = {"SLUICE_TEST_HASH_KEY": "correct horse battery"}
-    with Server(etcd_endpoint, log, *_PATIENCE, name="n1", roles="owner,processor", environment=secret) as started:
-        yield started
 
 
 class Damaged:
