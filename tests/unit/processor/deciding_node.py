@@ -1,0 +1,86 @@
+"""`Node`: a node's decisions for one changefeed, whose jobs a test ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SluiceError
+from changefeed.event import RowType
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records import AssignedTable, Assignment, Barrier, PositionReport
+from changefeed.row_tally import RowTally
+from changefeed.table import TableId
+from processor import decision
+from processor.decision import Following, Orders
+from processor.lanes.lane_plan import LaneLimits
+from processor.lanes.lanes import LaneJob, Lanes
+from processor.lanes.windows import WindowLimits
+from processor.task.job import JobOutcome
+
+A, B, C = (TableId(letter) for letter in "abc")
+LIMITS, WINDOWS = LaneLimits(), WindowLimits()
+
+
+def at(seconds: int) -> Position:
+    return Position(ClusterTime(seconds, 0))
+
+
+def assignment(leaving: str = "", **starts: int) -> Assignment:
+    tables = {TableId(name): AssignedTable(start=at(start)) for name, start in starts.items()}
+    return Assignment(tables=tables, leaving=frozenset(TableId(name) for name in leaving))
+
+
+def orders(barrier: int, given: Assignment, *, run: int = 1, running: bool = True, rev: int = 10) -> Orders:
+    return Orders(
+        life=1,
+        running=running,
+        run=run,
+        barrier=Barrier(epoch=1, position=at(barrier)),
+        barrier_rev=barrier,
+        assignment=given,
+        assignment_rev=rev,
+    )
+
+
+def reported(following: Following, given: Orders, copying: frozenset[TableId] = frozenset()) -> PositionReport:
+    return decision.report(following, given, copying=copying, now=2000.0)
+
+
+class Node:
+    def __init__(self) -> None:
+        self.following = Following(lanes=Lanes.empty(at(100)))
+        self.now = 1000.0
+
+    def tick(self, given: Orders, *, copying: dict[TableId, Position] | None = None) -> list[LaneJob]:
+        self.following = decision.follow_orders(self.following, given)
+        jobs = decision.begin(self.following, given, LIMITS, now=self.now, copying=copying or {})
+        for job in jobs:
+            self.following = decision.begun(self.following, job, now=self.now)
+        self.following.lanes.check()
+        return jobs
+
+    def succeed(self, job: LaneJob, took: float = 1.0, waits: int = 0, waited: float = 0.0, **writing: float) -> None:
+        outcome = JobOutcome(
+            waits=waits,
+            waited=waited,
+            tally=RowTally(applied=Counter({RowType.INSERT: 1}), bytes=10),
+            took=timedelta(seconds=took),
+            writing={TableId(table): seconds for table, seconds in writing.items()},
+        )
+        self.following = decision.succeeded(
+            self.following, job.number, outcome, WINDOWS, now=self.now, slow_seconds=LIMITS.slow_seconds
+        )
+
+    def fail(self, job: LaneJob, error: SluiceError) -> None:
+        report = ErrorReport.of(error, datetime.now(UTC))
+        self.following = decision.failed(self.following, job.number, report, now=self.now)
+
+    def apart(self) -> list[set[str]]:
+        return [set(lane.tables) for lane in self.following.lanes.apart]
+
+    def places(self, given: Orders) -> dict[str, int]:
+        report = reported(self.following, given)
+        return {table: report.of(table).ts.seconds for table in self.following.lanes.tables}
