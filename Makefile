@@ -10,7 +10,10 @@ PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 .DEFAULT_GOAL := help
 # A test run starts hundreds of Python processes; without bytecode each of them compiles our modules again.
 export PYTHONDONTWRITEBYTECODE :=
-.PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes versions chaos simulate check fix proto scale bench lock clean
+SPARK_CLASSES := .venv/spark-classes.jsa
+# Each node of a test starts a JVM for Spark, which needs a third of the CPU with its classes ready to be mapped.
+test soak failover sinks versions chaos: export SPARK_SUBMIT_OPTS := -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
+.PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes versions chaos spark-classes simulate check fix proto scale bench lock clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -35,25 +38,28 @@ demo-files: setup  ## The same through files: changes and DDL as messages, from 
 demo-kafka: setup  ## The same through topics of a real Kafka broker
 	@$(PY) -m devstack demo --kafka
 
-test: setup  ## Run all tests except soak and the full failover matrix; starts the services that it needs
+spark-classes: setup
+	@$(PY) -m devstack.spark.class_archive $(SPARK_CLASSES)
+
+test: spark-classes  ## Run all tests except soak and the full failover matrix; starts the services that it needs
 	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-soak: setup  ## Run the tests that take minutes each
+soak: spark-classes  ## Run the tests that take minutes each
 	$(PY) -m pytest -m soak
 
-failover: setup  ## Run all 140 cases of the failover matrix: each kind of DDL, each victim of kill -9, each moment
+failover: spark-classes  ## Run all 140 cases of the failover matrix: each kind of DDL, each victim of kill -9, each moment
 	$(PY) -m pytest -m failover tests/e2e/failover
 
-sinks: setup  ## Kill tasks, nodes and stores of sinks of messages between each two steps; builds versitygw, an S3 server, at the first run
+sinks: spark-classes  ## Kill tasks, nodes and stores of sinks of messages between each two steps; builds versitygw, an S3 server, at the first run
 	$(PY) -m pytest -m sinks tests/e2e/sinks
 
 kubernetes: setup  ## Try the chart in a real Kubernetes API server and its alerts in promtool, built from their Go modules at the first run
 	$(PY) -m pytest -m kubernetes tests/deployment
 
-versions: setup  ## Run the component tests on each version of MongoDB, then each pair of versions; some only: PART=pairs NAMES=4.4.2:6.0.27
+versions: spark-classes  ## Run the component tests on each version of MongoDB, then each pair of versions; some only: PART=pairs NAMES=4.4.2:6.0.27
 	$(PY) -m tests.versions $(PART) $(NAMES)
 
-chaos: setup  ## Run three nodes under a workload with faults, MINUTES=20 SEED=7; compares both sides and a bank's balance at the end
+chaos: spark-classes  ## Run three nodes under a workload with faults, MINUTES=20 SEED=7; compares both sides and a bank's balance at the end
 	$(PY) -m tests.e2e.chaos --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
 simulate: $(INSTALLED)  ## Simulate the whole cluster in one thread, SEEDS=1000 times from FIRST=0, each time with other faults
