@@ -29,7 +29,7 @@ from typing import TypeVar
 from changefeed.config.tables.filter import Filter
 from changefeed.config.tables.routes import Routes
 from changefeed.errors import ConfigurationError
-from changefeed.event import DdlType
+from changefeed.event import OWN_DDL, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableKind, TableName, TableSchema
@@ -100,20 +100,22 @@ def in_the_way(
     records: Iterable[DdlRecord],
     but: AbstractSet[TableId] = frozenset(),
 ) -> list[DdlRecord]:
-    """The open DDLs that stay wanted, except those of some tables alone. From `position` on, the watch shows everything again."""
+    """The open DDLs that stay wanted, except those of some tables alone."""
     return [
         record
         for record in records
-        if record.open
-        and record.position < position
-        and filter.ddl(record.event) is not None
-        and not known_tables(record) <= but
+        if _stays_open(record, position) and filter.ddl(record.event) is not None and not known_tables(record) <= but
     ]
+
+
+def _stays_open(record: DdlRecord, position: Position) -> bool:
+    """From `position` on, the watch shows everything again, except the DDLs of Sluice's own: half of a copy made anew would be forgotten."""
+    return record.open and (record.position < position or record.event.type in OWN_DDL)
 
 
 def may_take_names(records: Iterable[DdlRecord], position: Position) -> bool:
     """Whether tables wait for their names, and no open DDL is in the way of copying them anew."""
-    open_records = [record for record in records if record.open and record.position < position]
+    open_records = [record for record in records if _stays_open(record, position)]
     waiting = nameless(open_records).keys()
     return bool(waiting) and all(known_tables(record) <= waiting for record in open_records)
 

@@ -120,6 +120,15 @@ def test_what_the_watch_will_show_again_does_not() -> None:
     assert writes(patterns("*.*"), at(9), by_id([table(A, "a")]), by_position(again), []) == [FoldStep(ddls=(at(9),))]
 
 
+def test_what_no_watch_will_show_again_stands_in_the_way_wherever_it_is() -> None:
+    """A table that has left to be copied anew would be unknown, and its copy would meet the target's table, which stands still for it."""
+    left = record(8, DdlType.LEAVE, "a", A, DdlState.SKIPPED)
+    enters = record(9, DdlType.ENTER, "a", A, DdlState.PENDING, description=Document.of({"options": {}, "indexes": []}))
+    with pytest.raises(ConfigurationError, match=r"enter shop\.a"):
+        plan(patterns("*.*"), at(9), by_id([table(A, "a")]), [left, enters], [table(A, "a", 9)])
+    assert in_the_way(patterns("*.*", "!*.a"), at(9), [left, enters]) == []
+
+
 def test_a_table_taken_in_is_copied_and_the_others_go_on_as_they_were() -> None:
     bases = by_id([table(A, "a"), table(B, "b", 3)])
     steps = writes(patterns("*.*"), at(9), bases, {}, [table(A, "a", 9), table(E, "e", 9)])
@@ -252,8 +261,10 @@ def test_a_table_whose_name_is_still_taken_stays_as_it_is() -> None:
 def test_a_resume_takes_no_names_while_another_ddl_is_open() -> None:
     waiting = [taken(6, DdlType.CREATE, "c", C)]
     other = record(7, DdlType.CREATE_INDEXES, "b", B, DdlState.PENDING, description=index("i"))
+    enters = record(9, DdlType.ENTER, "b", B, DdlState.PENDING, description=Document.of({"options": {}, "indexes": []}))
     assert may_take_names(waiting, at(9))
     assert not may_take_names([*waiting, other], at(9))
+    assert not may_take_names([*waiting, enters], at(9))
     assert not may_take_names([], at(9))
 
 
