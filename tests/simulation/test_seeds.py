@@ -68,6 +68,7 @@ _SHARDED_ONCE_RED = (
     3020288,
     5002780,
     5004890,
+    7000854,
 )
 """Of a sharded source."""
 

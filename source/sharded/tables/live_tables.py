@@ -18,6 +18,7 @@ A change that the state cannot explain is an error: the holders were wrong, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -153,6 +154,11 @@ class LiveTables:
 
     def holders(self, uuid: TableId) -> frozenset[str]:
         return frozenset(self._holders.get(uuid, {}))
+
+    @property
+    def held(self) -> AbstractSet[TableId]:
+        """The UUIDs that a shard has now, live or not."""
+        return self._holders.keys()
 
     def take(self, shard: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         """`shard` is the stream's name; that of the config servers has the `config` collections that matter."""

@@ -12,7 +12,7 @@ A table that is not sharded has one owner, its database's primary shard.
 Which shard has which index at a start is read (`IndexReading`). Of a table that was dropped since, nothing is known, but it ends anyway:
 only what its shards drop is shown. A collMod is shown at its coordinator's end if that began before the start. If the owners are unknown, those of a
 UUID that ended since a start which the config servers no longer remember, a collMod's are the shards that have logged it: all entries up to its end
-were read before. A drop is shown at the first entry of any shard then.
+were read before. A drop is shown at the first entry of any shard then, and what is built at the table's next UUID.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ class OwnedDdl:
     """The indexes of the table as a whole."""
     _copied: dict[TableId, set[IndexName]] = field(default_factory=dict)
     """Of what a resharding fills: the indexes that the table has already."""
+    _unread: set[TableId] = field(default_factory=set)
+    """There at the start, and no longer when indexes were read."""
     _unknown: set[TableId] = field(default_factory=set)
+    """Sharded, and live: not all of their indexes are known, or nobody knows their owners."""
     _partly: set[TableId] = field(default_factory=set)
     """Not sharded at the start: of the indexes that they had then nothing is known. If one is sharded later, its owners have all of these."""
     _built: dict[TableId, set[IndexName]] = field(default_factory=dict)
@@ -106,6 +109,7 @@ class OwnedDdl:
                 for name, spec in found.items():
                     owned._add(uuid, shard, name, spec)
         logged = _loggers(operations)
+        owned._unread = set(tables.held - indexes.keys())
         owned._logged = {key: shards for key, shards in logged.items() if key[0] not in owned._counts}
         for uuid in tables.live:
             if uuid in indexes:
@@ -134,21 +138,22 @@ class OwnedDdl:
             yield from self._command(shard, uuid, operation, at)
 
     def superseded(self, change: NewUuid) -> Iterator[ClusterChange]:
-        """The indexes stay. One that only the new UUID has is new: resharding builds that of the new key.
+        """The indexes stay. One that only the new UUID has is new: resharding builds that of the new key, on all shards that it fills.
 
         If those of the old one are unknown, it had those that were copied, but for what was built since. The rest is shown now.
         """
-        copied = self._copied.pop(change.uuid, set()) - self._built.pop(change.before, set())
-        shown = self._shown.pop(change.before, set()) | copied
-        if not self._sharded(change.uuid):
-            shown |= self._has.get(change.uuid, {}).keys()
-        self._shown[change.uuid] = shown
+        uuid, has = change.uuid, self._has.get(change.uuid, {})
+        copied = self._copied.pop(uuid, set()) - self._built.pop(change.before, set())
+        self._shown[uuid] = self._shown.pop(change.before, set()) | copied
         if change.before in self._partly:
-            self._partly.add(change.uuid)
-        if change.before in self._unknown and change.uuid not in self._has:
-            self._unknown.add(change.uuid)
-        if self._sharded(change.uuid):
-            yield from self._new_indexes(change.uuid, change.position)
+            self._partly.add(uuid)
+        if not self._sharded(uuid):
+            self._shown[uuid] |= has.keys()
+            return
+        owners = self.owners(uuid)
+        yield from self._show(uuid, self._complete(uuid) if owners else has, change.position)
+        if not owners or uuid in self._unread:
+            self._unknown.add(uuid)
 
     def owners(self, uuid: TableId) -> frozenset[str]:
         """The shards whose entries count for a live UUID."""
@@ -200,10 +205,12 @@ class OwnedDdl:
             self._shown.setdefault(uuid, set()).add(name)
 
     def _new_indexes(self, uuid: TableId, at: Position) -> Iterator[ClusterChange]:
-        if uuid in self._unknown:
-            return
+        if uuid not in self._unknown:
+            yield from self._show(uuid, self._complete(uuid), at)
+
+    def _show(self, uuid: TableId, names: Iterable[IndexName], at: Position) -> Iterator[ClusterChange]:
         shown = self._shown.setdefault(uuid, set())
-        new = [name for name in self._complete(uuid) if name not in shown]
+        new = [name for name in names if name not in shown]
         shown.update(new)
         if new:
             table = self._tables.live[uuid]

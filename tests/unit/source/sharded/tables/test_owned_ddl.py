@@ -10,7 +10,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
-from changefeed.table import TableId
+from changefeed.table import TableId, TableName
 from source.sharded.tables.live_tables import GONE, ClusterState, LiveTables, NewUuid
 from source.sharded.tables.owned_ddl import IndexReading, OwnedDdl, rewound_indexes
 from source.sharded.tables.place import place_of
@@ -26,12 +26,17 @@ from tests.unit.source.sharded.tables.test_live_tables import (
     uuid,
 )
 
+A_1 = {"v": 2, "key": {"a": 1}, "name": "a_1"}
 B_1 = {"v": 2, "key": {"b": 1}, "name": "b_1"}
 NAME = "b_1", Document.of({"b": 1})
 
 
 def built(shard: str, number: int = 1, **more: Any) -> Step:
     return shard, command({"commitIndexBuild": "items", "indexes": [B_1]}, number, **more)
+
+
+def built_a(shard: str, number: int = 1, **more: Any) -> Step:
+    return shard, command({"commitIndexBuild": "items", "indexes": [A_1]}, number, **more)
 
 
 def dropped(shard: str, number: int = 1) -> Step:
@@ -83,12 +88,16 @@ class ModelReader:
 
 
 def reader(
-    chunks: dict[int, str] | None = None, indexes: IndexReading | None = None, read: Iterable[Step] = ()
+    chunks: dict[int, str] | None = None,
+    indexes: IndexReading | None = None,
+    read: Iterable[Step] = (),
+    filled: Iterable[str] = (),
 ) -> ModelReader:
-    """`items` is sharded with UUID 1; sa, sb and sc hold it, and by default sa and sb own chunks."""
-    state = ClusterState(
-        sharded={ITEMS: uuid(1)}, primaries={"shop": "sc"}, holders={uuid(1): dict.fromkeys(("sa", "sb", "sc"), ITEMS)}
-    )
+    """`items` is sharded with UUID 1; sa, sb and sc hold it, and by default sa and sb own chunks. `filled`: the shards that a resharding fills with UUID 2."""
+    holders = {uuid(1): dict.fromkeys(("sa", "sb", "sc"), ITEMS)}
+    if filled:
+        holders[uuid(2)] = dict.fromkeys(filled, TableName("shop", RESHARDING))
+    state = ClusterState(sharded={ITEMS: uuid(1)}, primaries={"shop": "sc"}, holders=holders)
     return ModelReader(
         LiveTables.of(state),
         {1: "sa", 2: "sb"} if chunks is None else chunks,
@@ -187,6 +196,35 @@ def test_an_index_that_was_built_before_a_resharding_copied_it_is_shown_though_t
         sharded("items", 2, op="u"),
     ]
     assert there.shown(*steps) == [(4, "createIndexes 1")]
+
+
+def test_what_two_reshardings_since_a_forgotten_start_have_built_is_shown_though_nobody_remembers_the_owners() -> None:
+    """The first one had written its chunks before the start, the second one has removed them. What is built in between is shown at the next UUID."""
+    forgotten = reader(chunks={}, indexes={})
+    steps = [
+        create("sa", 2, RESHARDING, fromMigrate=True),
+        create("sb", 2, RESHARDING, fromMigrate=True),
+        built("sa", 2),
+        built("sb", 2),
+        sharded("items", 2, op="u"),
+        built_a("sa", 2),
+        built_a("sb", 2),
+        create("sa", 3, "system.resharding.2", fromMigrate=True),
+        built("sa", 3, fromMigrate=True),
+        built_a("sa", 3, fromMigrate=True),
+        chunk(9, "sa", 3, "i"),
+        sharded("items", 3, op="u"),
+        dropped("sa", 3),
+    ]
+    assert forgotten.shown(*steps) == [(4, "createIndexes 1"), (11, "createIndexes 1"), (12, "dropIndexes 1")]
+
+
+def test_a_dropped_index_is_shown_though_a_resharding_had_copied_it_before_the_start_and_another_one_is_over() -> None:
+    """Of what the first one fills, a start after the second one has read no indexes. It sees some being copied, and not the others."""
+    steps = [built_a("sa", 2, fromMigrate=True), chunk(7, "sa", 2, "i"), sharded("items", 2, op="u"), dropped("sa", 2)]
+    filled = reader(indexes={}, filled={"sa"})
+    assert filled.shown(*steps) == [(3, "dropIndexes 1")]
+    assert reader(indexes={}).shown(*steps) == []
 
 
 def plain(*, shard: str = "sa") -> ModelReader:
