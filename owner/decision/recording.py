@@ -86,13 +86,21 @@ def _entered(event: DdlEvent, definition: Document, tables: Mapping[TableId, Tab
 
 def _is_recorded_elsewhere(event: DdlEvent, records: Mapping[Position, DdlRecord]) -> bool:
     """Of a cluster, a watch that begins between two shards' entries of a change of options shows it at its coordinator's end; another one has shown
-    it at the last owner's entry (docs/decisions/0099). Such a change sets options, so once is enough.
+    it at the last owner's entry. One that does not know the owners shows indexes at the table's next UUID (docs/decisions/0099). Options are set, and
+    an index is there, so once is enough.
     """
-    if event.type is not DdlType.MODIFY:
+    if event.type not in (DdlType.MODIFY, DdlType.CREATE_INDEXES):
         return False
     of_table = [record.event for record in records.values() if record.event.id == event.id]
-    same = any(each.type is event.type and each.description == event.description for each in of_table)
-    return same and any(each.position > event.position for each in of_table)
+    recorded = frozenset[Document]().union(*(_parts(each) for each in of_table if each.type is event.type))
+    return _parts(event) <= recorded and any(each.position > event.position for each in of_table)
+
+
+def _parts(event: DdlEvent) -> frozenset[Document]:
+    """Each index by itself: what one watch shows together, another one may have shown one after another."""
+    if event.type is DdlType.CREATE_INDEXES:
+        return frozenset(map(Document.of, event.description.decode()["indexes"]))
+    return frozenset({event.description})
 
 
 def _record_own(

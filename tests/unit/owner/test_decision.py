@@ -20,6 +20,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import (
     DdlRefused,
     DdlUnsupported,
+    InvariantError,
     RowRejected,
     SinkUnavailable,
     SourceMajorityStalled,
@@ -200,6 +201,23 @@ def test_a_change_of_options_that_another_watch_shows_at_another_place_is_record
     decision = feed.decide(seen, places={A: at(5)})
     [recorded] = [action for action in decision.actions if isinstance(action, RecordDdls)]
     assert [record.event.type for record in recorded.records] == [DdlType.CREATE]
+
+
+def test_indexes_that_another_watch_shows_together_at_another_place_are_recorded_once() -> None:
+    """On a cluster, one that does not know the owners of a UUID shows them at the table's next UUID."""
+    feed = Feed(table(A, "a"))
+    built = partial(ddl, type=DdlType.CREATE_INDEXES, coll="a", id=A)
+    feed.knows(built(11, description=indexes("f")))
+    feed.knows(built(12, description=indexes("g")))
+    feed.knows(ddl(15, DdlType.DROP, "a", A))
+    both, another = built(13, description=indexes("f", "g")), built(14, description=indexes("f", "h"))
+    assert not any(isinstance(action, RecordDdls) for action in feed.decide([both], places={A: at(5)}).actions)
+    with pytest.raises(InvariantError, match="recorded after"):
+        feed.decide([another], places={A: at(5)})
+
+
+def indexes(*names: str) -> Document:
+    return Document.of({"indexes": [{"v": 2, "key": {name: 1}, "name": name} for name in names]})
 
 
 def test_a_change_of_options_that_comes_again_is_recorded_again() -> None:
