@@ -11,6 +11,7 @@ from typing import Any
 import bson
 import pytest
 from bson.timestamp import Timestamp
+from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import DuplicateId, SourceUnavailable
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.since("6.0")
 Entry = dict[str, Any]
 ITEMS, OTHERS, PLAIN = "shop.items", "shop.others", "shop.plain"
 _PATIENCE_SECONDS = 60
+_SNAPSHOT_TOO_OLD = 239
 
 
 @pytest.fixture(scope="module")
@@ -467,6 +469,46 @@ def test_options_that_changed_before_a_resharding_are_shown_by_a_watch_that_begi
     [superseded] = [change for change in changes if isinstance(change, NewUuid)]
     assert modified.id == superseded.table
     assert modified.position < superseded.position
+
+
+def test_what_two_reshardings_have_built_is_shown_though_the_config_servers_no_longer_know_the_owners_in_between(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl, clients: ClusterClients
+) -> None:
+    """The start is where the first one creates what it fills: its chunks were written before."""
+    oplogs = OplogsSince(cluster)
+    ddl.reshard(ITEMS, {"b": 1}, numInitialChunks=1)
+    router.refresh()
+    ddl.create_index(ITEMS, {"c": 1})
+    ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=1)
+    start_ts = min(ClusterTime.from_bson(entries[0]["ts"]) for entries in oplogs.commands("create").values())
+    changes: list[ClusterChange] = []
+    with forgetful(cluster, start_ts), ClusterWatch(clients, start_ts) as watch:
+        while len([change for change in changes if isinstance(change, NewUuid)]) < 2:
+            changes += watch.poll().changes
+    built = [change for change in changes if isinstance(change, DdlEvent)]
+    assert [[spec["name"] for spec in each.description.decode()["indexes"]] for each in built] == [["b_1"], ["c_1"]]
+
+
+@contextmanager
+def forgetful(cluster: ShardedCluster, start_ts: ClusterTime) -> Iterator[None]:
+    """The config servers do not know any more how `config.chunks` was at that time."""
+    parameter = "minSnapshotHistoryWindowInSeconds"
+    with cluster.config.client() as client:
+        before = client.admin.command({"setParameter": 1, parameter: 0})["was"]
+        at_start = {"level": "snapshot", "atClusterTime": start_ts.previous().to_bson()}
+
+        def forgotten() -> bool:
+            try:
+                client.config.command("find", "chunks", readConcern=at_start)
+            except OperationFailure as error:
+                return error.code == _SNAPSHOT_TOO_OLD
+            return False
+
+        assert wait_until(forgotten, _PATIENCE_SECONDS)
+        try:
+            yield
+        finally:
+            client.admin.command({"setParameter": 1, parameter: before})
 
 
 def test_a_hashed_key_is_computed_as_the_servers_do(cluster: ShardedCluster) -> None:
