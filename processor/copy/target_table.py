@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported, TargetOccupied
 from changefeed.event import DdlType
+from changefeed.records import ObservedTable
 from changefeed.table import TableName, TableSchema
 from sink.ddl import (
     CreateIndexes,
@@ -49,6 +50,10 @@ class Creation:
     def name(self) -> TableName:
         return self.create.name
 
+    @property
+    def bucketed(self) -> bool:
+        return "timeseries" in self.create.options.decode()
+
 
 def creation_of(
     schema: TableSchema, name: TableName, routing: Routing, *, kept: bool = False, logged: bool = False
@@ -72,15 +77,26 @@ def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, *, ours
         _create(creation, ddl)
     elif ours:
         make_anew(creation, ddl)
-    elif not loader.empty():
+    else:
+        _create_if_empty(creation, ddl, loader)
+
+
+def _create_if_empty(creation: Creation, ddl: DdlApplier, loader: DocumentLoader) -> None:
+    """One observation serves all steps: each waits for the majority, and a copy of many small tables is short. Buckets may be left without
+    the time series that they belong to.
+    """
+    before = ddl.observe([creation.name])
+    found = before.tables.get(creation.name)
+    if (found is not None or creation.bucketed) and not loader.empty():
         raise TargetOccupied(
             f"{creation.name}: expected no documents at the target before its initial copy, found some; drop the table "
             f"there, route it to another name, say on_occupied: drop or keep, or start the changefeed with --start now if the target already "
             f"has the source's data"
         )
-    else:
-        _create(creation, ddl)
-        _drop_unique_indexes(creation, ddl)
+    ddl.apply(creation.create, before)
+    _shard(creation, ddl)
+    if found is not None:
+        _drop_unique_indexes(creation, found, ddl)
 
 
 def make_anew(creation: Creation, ddl: DdlApplier) -> None:
@@ -115,13 +131,16 @@ def build_indexes(creation: Creation, ddl: DdlApplier) -> None:
 
 def _create(creation: Creation, ddl: DdlApplier) -> None:
     _do(creation.create, ddl)
+    _shard(creation, ddl)
+
+
+def _shard(creation: Creation, ddl: DdlApplier) -> None:
     if creation.shard is not None:
         _do(creation.shard, ddl)
 
 
-def _drop_unique_indexes(creation: Creation, ddl: DdlApplier) -> None:
-    found = ddl.observe([creation.name]).tables.get(creation.name)
-    indexes = [index.decode() for index in found.indexes] if found else []
+def _drop_unique_indexes(creation: Creation, found: ObservedTable, ddl: DdlApplier) -> None:
+    indexes = [index.decode() for index in found.indexes]
     unique = tuple(str(index["name"]) for index in indexes if index.get("unique") and not _of_id(index))
     if unique:
         _do(DropIndexes(name=creation.name, indexes=unique), ddl)
