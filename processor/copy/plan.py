@@ -6,7 +6,7 @@
          │ Empty                             Empty      │ all copied
          ▼                          (a DDL in between)  │ CatchUp(upto): the lane brings all ranges to one position
        restart(at D) ◀──────────────────────────────────┤
-         │                                              │ BuildIndexes
+         │                                              │ BuildIndexes, or Finish if there are none
          └── Begin at D, when the DDL is done           ▼
                                                        done
 
@@ -104,6 +104,11 @@ class BuildIndexes:
 
 
 @dataclass(frozen=True, slots=True)
+class Finish:
+    """Record that the copy is done."""
+
+
+@dataclass(frozen=True, slots=True)
 class Empty:
     """Create the target's table again, with its indexes and without rows; record a restart at `at`, and move the checkpoint there."""
 
@@ -125,7 +130,7 @@ class EndCopy:
 
 
 CopyAction: TypeAlias = (
-    Wait | Begin | CopyChunks | ForgetChunks | CatchUp | BuildIndexes | Empty | MoveCheckpoint | EndCopy
+    Wait | Begin | CopyChunks | ForgetChunks | CatchUp | BuildIndexes | Finish | Empty | MoveCheckpoint | EndCopy
 )
 
 
@@ -150,6 +155,8 @@ class CopyInputs:
     follow_after: int | None = None
     """How many seconds of cluster time the checkpoint may be behind before it follows. None: it stays, since a DDL holds the table, or since
     changes are replayed since the copy's start."""
+    indexed: bool = False
+    """The target's table has all indexes that it will have at the end of a complete copy, and no message has to say that it is complete."""
     catching_up: bool = False
     """A window of the table is running in its lane: it writes to the table, and moves its checkpoint when it ends."""
     parallelism: int
@@ -206,7 +213,9 @@ def _copying(copy: TableCopy, inputs: CopyInputs) -> CopyAction:
     if copy.complete:
         if copy.upto > inputs.barrier:
             return Wait()
-        return BuildIndexes(copy.upto) if inputs.checkpoint >= copy.upto else CatchUp(copy.upto)
+        if inputs.checkpoint < copy.upto:
+            return CatchUp(copy.upto)
+        return Finish() if inputs.indexed else BuildIndexes(copy.upto)
     if inputs.catching_up and not _follows(inputs, inputs.barrier):
         return Wait()
     free = max(0, inputs.parallelism - len(inputs.running))

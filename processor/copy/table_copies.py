@@ -35,6 +35,7 @@ from processor.copy.plan import (
     CopyInputs,
     Empty,
     EndCopy,
+    Finish,
     ForgetChunks,
     MoveCheckpoint,
     Wait,
@@ -44,7 +45,8 @@ from processor.copy.plan import (
 )
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, MakeEmpty, Prepare
 from processor.copy.table_copy import TableCopy
-from processor.copy.task_sharing import TaskSharing
+from processor.copy.target_table import has_all_indexes
+from processor.copy.task_sharing import StepSize, TaskSharing
 from processor.etcd_view import ProcessorView
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.lanes import Lanes
@@ -75,7 +77,7 @@ class _PlannedStep:
     table: TableId
     step: CopyStep
     at: Position
-    small: bool
+    size: StepSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,8 @@ class TableCopies:
             if submit is None or leaving or table in still or schema is None:
                 continue
             tasks = sharing if schema.beside is None else calmly
-            inputs = self._inputs(copy, schema, given.start, lanes, stored, tasks.room)
+            room = tasks.room(_size(copy))
+            inputs = self._inputs(copy, schema, schemas, given.start, lanes, stored, room)
             (self._uncleared.add if inputs.others else self._uncleared.discard)(table)
             action = decide(copy, inputs)
             if isinstance(action, Wait | Begin | CopyChunks):
@@ -194,11 +197,11 @@ class TableCopies:
             match action:
                 case CatchUp(until):
                     limits[table] = until
-                case MoveCheckpoint() | EndCopy() | ForgetChunks() if table not in self._begun:
+                case MoveCheckpoint() | EndCopy() | ForgetChunks() | Finish() if table not in self._begun:
                     ops += self._recorded(table, copy, action, moved)
-                case _ if tasks.room and (isinstance(action, CopyChunks) or table not in self._begun):
+                case _ if room and (isinstance(action, CopyChunks) or table not in self._begun):
                     for step in self._steps(table, copy, action, schemas, inputs):
-                        tasks.add(step, small=step.small)
+                        tasks.add(step, step.size)
         if submit is not None:
             self._begin(sharing, submit, now)
             self._begin(calmly, submit, now)
@@ -217,6 +220,8 @@ class TableCopies:
             case EndCopy(at):
                 moved[table] = at
                 return etcd_writes.forgotten(self._layout, self._id, table)
+            case Finish() if copy is not None:
+                return etcd_writes.written(self._layout, self._id, table, copy.done())
         return []
 
     def _in_copy(self, view: View, stored: ProcessorView) -> list[TableId]:
@@ -258,6 +263,7 @@ class TableCopies:
         self,
         copy: TableCopy | None,
         schema: TableSchema,
+        schemas: SchemaVersions,
         start: Position,
         lanes: Lanes,
         stored: ProcessorView,
@@ -287,6 +293,7 @@ class TableCopies:
             running=running,
             others=not alone and not messages,
             follow_after=self._limits.copy_follows_after if held_at is None and alone and not messages else None,
+            indexed=not messages and _indexed(copy, schemas, table),
             catching_up=lanes.busy(table),
             parallelism=parallelism + len(running),
         )
@@ -298,7 +305,7 @@ class TableCopies:
             case Begin(at):
                 schema = _schema(schemas, table, at)
                 ours = copy is not None or schema.beside is not None
-                yield _PlannedStep(table, Prepare(schema=schema, ours=ours), at, small=True)
+                yield _PlannedStep(table, Prepare(schema=schema, ours=ours), at, StepSize.BRIEF)
             case CopyChunks(numbers) if copy is not None:
                 for number in numbers:
                     step = CopyChunk(
@@ -309,12 +316,13 @@ class TableCopies:
                         copied_from=copy.start,
                         divide_after=self._limits.copy_divides_after if copy.may_divide(number) else None,
                     )
-                    yield _PlannedStep(table, step, copy.start, small=_small(copy))
+                    size = _size(copy) if copy.may_divide(number) else StepSize.ANY
+                    yield _PlannedStep(table, step, copy.start, size)
             case BuildIndexes(at) if copy is not None:
                 index = IndexTable(schema=_schema(schemas, table, at), copied_from=copy.start, at=at)
-                yield _PlannedStep(table, index, at, small=_small(copy))
+                yield _PlannedStep(table, index, at, StepSize.SMALL if copy.small else StepSize.ANY)
             case Empty(at):
-                yield _PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at), at=at), at, small=True)
+                yield _PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at), at=at), at, StepSize.BRIEF)
             case _:
                 return
 
@@ -324,7 +332,7 @@ class TableCopies:
             self._pace = self._pace or CopyPace.begun(now)
             for place, step in enumerate(steps):
                 self._begun.setdefault(step.table, []).append(_Begun(step, task, place))
-                if isinstance(step.step, CopyChunk) and not step.small:
+                if isinstance(step.step, CopyChunk) and step.size is not StepSize.SMALL:
                     self._paces.setdefault(step.table, CopyPace.begun(now))
 
     def _tasks(self) -> set[Future[CopyAnswers]]:
@@ -415,9 +423,18 @@ def _may_have_begun(record: DdlRecord, checkpoint: Position) -> bool:
     return record.refused is None and (record.position <= checkpoint or record.state is DdlState.EXECUTING)
 
 
-def _small(copy: TableCopy | None) -> bool:
-    """A table that is read whole may be of any size, so it does not count as small."""
-    return copy is not None and copy.record.chunks == 1 and not copy.record.whole
+def _size(copy: TableCopy | None) -> StepSize:
+    """Of the next step."""
+    if copy is None or copy.stage is CopyStage.RESTART:
+        return StepSize.BRIEF
+    return StepSize.SMALL if copy.small else StepSize.CHUNK
+
+
+def _indexed(copy: TableCopy | None, schemas: SchemaVersions, table: TableId) -> bool:
+    if copy is None or copy.stage is not CopyStage.COPYING or not copy.complete:
+        return False
+    schema = schemas.at(table, copy.upto)
+    return schema is not None and has_all_indexes(schema)
 
 
 def _after(copy: TableCopy | None, step: CopyStep, at: Position, answer: CopyAnswer) -> TableCopy:

@@ -110,6 +110,11 @@ class TableCopy:
         return self.complete or not self.record.whole
 
     @property
+    def small(self) -> bool:
+        """A table that is read whole may be of any size."""
+        return self.record.chunks == 1 and not self.record.whole
+
+    @property
     def upto(self) -> Position:
         """The first position of which no chunk contains a change: from here on the table is like any other."""
         if not self.complete:

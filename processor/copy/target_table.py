@@ -146,6 +146,11 @@ def _drop_unique_indexes(creation: Creation, found: ObservedTable, ddl: DdlAppli
         _do(DropIndexes(name=creation.name, indexes=unique), ddl)
 
 
+def has_all_indexes(schema: TableSchema) -> bool:
+    """Whether the target's table has all of its indexes once it is created: none but the one on `_id`."""
+    return all(_of_id(index.decode()) for index in schema.indexes)
+
+
 def _of_id(index: dict[str, object]) -> bool:
     return index["key"] == {"_id": 1} or "clustered" in index
 

@@ -58,7 +58,8 @@ class HeldJobs(Executor):
     def __init__(self) -> None:
         self.specs: list[JobSpec] = []
         self.contexts: list[SharedContext] = []
-        self.steps: list[CopyStep] = []
+        self.copies: list[Sequence[CopyStep]] = []
+        """The steps of each task."""
         self.answer: JobOutcome = JobOutcome()
         self.copy_answer: CopyAnswer | ErrorReport = None
         self.copy_answers: CopyAnswers | None = None
@@ -82,11 +83,15 @@ class HeldJobs(Executor):
         return self.answer
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
-        self.steps += steps
+        self.copies.append(steps)
         if self.copy_answers is None:
             return [self.copy_answer for _ in steps]
         answers, self.copy_answers = self.copy_answers, None
         return answers
+
+    @property
+    def steps(self) -> list[CopyStep]:
+        return [step for steps in self.copies for step in steps]
 
     def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
         self.looks += 1

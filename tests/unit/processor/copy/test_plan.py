@@ -23,6 +23,7 @@ from processor.copy.plan import (
     CopyInputs,
     Empty,
     EndCopy,
+    Finish,
     ForgetChunks,
     MoveCheckpoint,
     Wait,
@@ -92,6 +93,8 @@ def test_a_table_is_prepared_copied_caught_up_and_indexed_and_then_done() -> Non
     assert decide(copy(4, 9, 6), inputs(11)) == CatchUp(at(10))
     assert decide(copy(4, 9, 6), inputs(12, checkpoint=at(8))) == CatchUp(at(10))
     assert decide(copy(4, 9, 6), inputs(12, checkpoint=at(10))) == BuildIndexes(at(10))
+    assert decide(copy(4, 9, 6), replace(inputs(12, checkpoint=at(8)), indexed=True)) == CatchUp(at(10))
+    assert decide(copy(4, 9, 6), replace(inputs(12, checkpoint=at(10)), indexed=True)) == Finish()
     with pytest.raises(InvariantError):
         decide(copy(4, 9, 6).done(), inputs(12, checkpoint=at(10)))
 
