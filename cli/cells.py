@@ -93,6 +93,11 @@ def took(begin: Timestamp, end: Timestamp) -> str:
     return f"{length:.1f}s"
 
 
+def rows(kind: str) -> str:
+    """What the rows of a table of this kind are called. A time series is copied as it is stored: bucket by bucket, each of many measurements."""
+    return "buckets" if kind == "timeseries" else "docs"
+
+
 def copy(message: Any) -> str:
     """A progress bar, the number of tables if there are several, what is copied of what there is, the rate, and the time left."""
     if not message.HasField("copy"):
@@ -100,18 +105,18 @@ def copy(message: Any) -> str:
     return copy_bar(message.copy)
 
 
-def copy_bar(progress: pb.CopyProgress) -> str:
+def copy_bar(progress: pb.CopyProgress, unit: str = "docs") -> str:
     full = int(progress.share * _BAR)
     of_tables = f"  {progress.tables_done:,} of {progress.tables:,} tables" if progress.tables > 1 else ""
-    documents = f"  {_of(progress)}" if progress.documents or progress.documents_left else ""
+    documents = f"  {_of(progress, unit)}" if progress.documents or progress.documents_left else ""
     rate = f"  {size(int(progress.bytes_rate))}/s" if progress.bytes_rate else ""
     left = f"  about {span(progress.left.ToTimedelta().total_seconds())} left" if progress.HasField("left") else ""
     return f"{'█' * full}{'░' * (_BAR - full)} {int(100 * progress.share)}%{of_tables}{documents}{rate}{left}"
 
 
-def _of(progress: pb.CopyProgress) -> str:
+def _of(progress: pb.CopyProgress, unit: str) -> str:
     documents, bytes_ = f"{progress.documents:,}", size(progress.bytes)
     if progress.documents_left:
         documents += f" of about {progress.documents + progress.documents_left:,}"
         bytes_ += f" of {size(progress.bytes + progress.bytes_left)}"
-    return f"{documents} docs, {bytes_}"
+    return f"{documents} {unit}, {bytes_}"

@@ -10,11 +10,19 @@ from cli.output import Column, Output, print_line, print_messages
 
 _AT_TARGET = {"created": "is created", "empty": "exists, empty", "occupied": "has documents"}
 
+
+def _documents(table: pb.PlannedTable) -> str:
+    if not table.HasField("documents"):
+        return "-"
+    unit = cells.rows(table.kind)
+    return f"{table.documents:,}" if unit == "docs" else f"{table.documents:,} {unit}"
+
+
 _PLANNED: Sequence[Column] = (
     Column("TABLE", lambda table: table.name, rigid=False),
     Column("TARGET", lambda table: "=" if table.target == table.name else table.target, rigid=False),
     Column("KIND", lambda table: table.kind),
-    Column("DOCS", lambda table: f"{table.documents:,}" if table.HasField("documents") else "-", right=True),
+    Column("DOCS", _documents, right=True),
     Column("SIZE", lambda table: cells.size(table.bytes) if table.HasField("bytes") else "-", right=True),
     Column("CHUNKS", lambda table: f"{table.chunks:,}" if table.chunks else "-", right=True),
     Column("INDEXES", lambda table: f"{table.indexes:,}", right=True),

@@ -42,10 +42,11 @@ def _target(table: pb.Table) -> str:
 
 
 def _standing(table: pb.Table) -> str:
-    if table.HasField("copy") and table.state in ("copy", ""):
-        return f"copy {cells.copy(table)}"
+    copied = cells.copy_bar(table.copy, cells.rows(table.kind)) if table.HasField("copy") else ""
+    if copied and table.state in ("copy", ""):
+        return f"copy {copied}"
     if table.state == "recopy":
-        return f"recopy {cells.copy(table)}" if table.HasField("copy") else "recopy"
+        return f"recopy {copied}".rstrip()
     if table.leaving:
         return "moving"
     if table.kind == "view":

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
+
 from admin.services import messages
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.documents.document import Document
@@ -36,6 +39,7 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from cli import cells
 from cli.changefeed_view import changed_line, facts
+from cli.plan_view import print_plan
 from coordination import decoded
 from owner.etcd_view import OwnerView
 
@@ -215,3 +219,14 @@ def test_when_all_tables_are_copied_there_is_no_bar() -> None:
 def test_a_copy_that_has_not_begun_is_shown_too() -> None:
     message = messages.changefeed(ChangefeedId("f"), copying({}, dict.fromkeys(TABLES, at(5))), now=NOW)
     assert dict(facts(message))["copy"] == "░░░░░░░░░░░░░░░░░░░░ 0%  0 of 4 tables"
+
+
+def test_a_time_series_is_counted_in_the_buckets_that_are_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = pb.CopyProgress(documents=12, bytes=3_000, documents_left=8, bytes_left=2_000, share=0.6)
+    assert "  12 of about 20 buckets, 3.0 kB" in cells.copy_bar(progress, cells.rows("timeseries"))
+    assert "  12 of about 20 docs, 3.0 kB" in cells.copy_bar(progress, cells.rows("collection"))
+    tables = [pb.PlannedTable(name="s.t", kind=kind, documents=20) for kind in ("timeseries", "collection")]
+    print_plan(pb.CreationPlan(tables=tables))
+    of_series, of_collection = (line for line in capsys.readouterr().out.splitlines() if line.startswith("s.t"))
+    assert "20 buckets" in of_series
+    assert "buckets" not in of_collection
