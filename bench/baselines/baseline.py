@@ -37,8 +37,10 @@ def read_at_the_floor(stack: DevStack, window: Window, *, database: str) -> Usag
     return _run(stack, "bench.baselines.floor", [stack.source_uri, *_floor(window, database)])
 
 
-def copy_naively(stack: DevStack, *, database: str, tables: Sequence[str]) -> Usage:
-    return _run(stack, "bench.baselines.naive_copy", [stack.source_uri, stack.target_uri, database, *tables])
+def copy_naively(stack: DevStack, *, database: str, tables: Sequence[str], only: str = "") -> Usage:
+    """`only`: "read" or "write"."""
+    options = ["--only", only] if only else []
+    return _run(stack, "bench.baselines.naive_copy", [*options, stack.source_uri, stack.target_uri, database, *tables])
 
 
 def server_pids(stack: DevStack) -> dict[str, int]:

@@ -1,11 +1,13 @@
-"""The baseline of the initial copy: raw find and insert_many, on two connections.
+"""The baseline of the initial copy: raw find and insert_many, on two connections; or only one of the two, from or into memory.
 
-python -m bench.baselines.naive_copy SOURCE TARGET DATABASE TABLE...
+python -m bench.baselines.naive_copy [--only read|write] SOURCE TARGET DATABASE TABLE...
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,19 +23,42 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _Client = MongoClient[Any]
 
 
-def copy(source: _Client, target: _Client, database: str, table: str) -> None:
+def read(source: _Client, database: str, table: str) -> Iterator[bytes]:
+    yield from source[database][table].find_raw_batches()
+
+
+def write(target: _Client, database: str, table: str, batches: Iterable[bytes]) -> None:
     rows = target[database].get_collection(table, _RAW)
-    for batch in source[database][table].find_raw_batches():
+    for batch in batches:
         rows.insert_many(bson.decode_all(batch, _RAW), ordered=False)
 
 
+def drop(batches: Iterable[bytes]) -> None:
+    deque(batches, 0)
+
+
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=["read", "write"], default="")
+    parser.add_argument("source")
+    parser.add_argument("target")
+    parser.add_argument("database")
+    parser.add_argument("tables", nargs="+")
+    given = parser.parse_args()
     with (
-        _Client(sys.argv[1]) as of_source,
-        _Client(sys.argv[2]) as of_target,
+        _Client(given.source) as of_source,
+        _Client(given.target) as of_target,
         ThreadPoolExecutor(_CONNECTIONS) as connections,
     ):
+        found: dict[str, Iterable[bytes]] = {name: read(of_source, given.database, name) for name in given.tables}
+        if given.only == "write":
+            found = {name: list(batches) for name, batches in found.items()}
         wait_for_start()
-        copies = [connections.submit(copy, of_source, of_target, sys.argv[3], name) for name in sys.argv[4:]]
+        copies = [
+            connections.submit(drop, batches)
+            if given.only == "read"
+            else connections.submit(write, of_target, given.database, name, batches)
+            for name, batches in found.items()
+        ]
         for each in copies:
             each.result()

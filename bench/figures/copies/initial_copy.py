@@ -31,12 +31,13 @@ def initial_copy(stack: DevStack) -> list[Figure]:
 
 def _results(stack: DevStack) -> Iterator[Figure]:
     yield _first_document(stack)
-    for name, workload in _WORKLOADS.items():
+    for name, unnamed in _WORKLOADS.items():
+        workload = _named(unnamed)
         copied = _copied(stack, workload, workload.events)
-        yield copied.rate(name, "documents/s")
+        yield replace(copied.rate(name, "documents/s"), note=_alone(stack, workload))
         yield copied.cpu(f"cpu_{name}", "us/document")
         yield copied.peak(f"memory_{name}")
-    small = Workload(events=_SMALL_TABLES * _DOCUMENTS_EACH, tables=_SMALL_TABLES, batch=_DOCUMENTS_EACH)
+    small = _named(Workload(events=_SMALL_TABLES * _DOCUMENTS_EACH, tables=_SMALL_TABLES, batch=_DOCUMENTS_EACH))
     yield _copied(stack, small, _SMALL_TABLES).rate("copy_small_tables", "tables/s")
 
 
@@ -49,7 +50,6 @@ def _copied(stack: DevStack, workload: Workload, count: int) -> Comparison:
 
     A naive copy comes first and is not counted: the first copy of this size pays for the memory by which the servers grow.
     """
-    workload = _named(workload)
     with connect(stack.source_uri) as source, connect(stack.target_uri) as target, Product(stack) as product:
         product.warm_up(source)
         workload.prepare(source)
@@ -62,6 +62,17 @@ def _copied(stack: DevStack, workload: Workload, count: int) -> Comparison:
             product.until_copied(id, workload.tables)
     naive = copy_naively(stack, database=workload.database, tables=workload.names())
     return Comparison(ours=Run(usage, count), naive=Run(naive, count))
+
+
+def _alone(stack: DevStack, workload: Workload) -> str:
+    """What the source gives, and what the target takes, while the other rests: on the same cores no copy can reach both."""
+    rates = {}
+    for only in ("read", "write"):
+        with connect(stack.target_uri) as target:
+            target.drop_database(workload.database)
+        used = copy_naively(stack, database=workload.database, tables=workload.names(), only=only)
+        rates[only] = Run(used, workload.events).rate
+    return ", ".join(f"{only} alone {rate:,.0f}" for only, rate in rates.items())
 
 
 def _first_document(stack: DevStack) -> Figure:
