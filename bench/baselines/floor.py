@@ -19,7 +19,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, WriteConcern
 from pymongo.read_concern import ReadConcern
 
-from bench.baselines.baseline import wait_for_start
+from bench.baselines.baseline import say_done, wait_for_start
 from changefeed.cluster_time import ClusterTime
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         target = _Client(given.target) if given.target else None
         wait_for_start()
         replicate(source, target, start_ts=given.start, end_ts=given.end, database=given.database)
+        say_done()
     return 0
 
 

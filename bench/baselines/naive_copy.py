@@ -16,7 +16,7 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
-from bench.baselines.baseline import wait_for_start
+from bench.baselines.baseline import say_done, wait_for_start
 
 _CONNECTIONS = 2
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
@@ -62,3 +62,4 @@ if __name__ == "__main__":
         ]
         for each in copies:
             each.result()
+        say_done()

@@ -23,7 +23,7 @@ from bson import json_util
 from confluent_kafka import Producer
 from pymongo import DeleteOne, MongoClient, ReplaceOne, UpdateOne
 
-from bench.baselines.baseline import wait_for_start
+from bench.baselines.baseline import say_done, wait_for_start
 from changefeed.cluster_time import ClusterTime
 
 _BATCH = 2_000
@@ -145,18 +145,18 @@ def _row(event: Event) -> Event:
     return row
 
 
-def _opened(target: str, ending: ExitStack) -> Apply | None:
+def _opened(target: str, files: ExitStack, clients: ExitStack) -> Apply | None:
     if target.startswith("blackhole:"):
         return None
     if target.endswith(".parquet"):
         to = pq.ParquetWriter(target.removeprefix("file://"), _COLUMNS, compression="gzip", compression_level=1)
-        return partial(_write_columns, ending.enter_context(to))
+        return partial(_write_columns, files.enter_context(to))
     if target.startswith("file://"):
-        return partial(_write, ending.enter_context(Path(target.removeprefix("file://")).open("wb")))
+        return partial(_write, files.enter_context(Path(target.removeprefix("file://")).open("wb")))
     if target.startswith("kafka://"):
         brokers, _, topic = target.removeprefix("kafka://").partition("/")
         return partial(_produce, Producer({"bootstrap.servers": brokers, "compression.type": "lz4"}), topic)
-    return partial(_apply, ending.enter_context(MongoClient[Event](target)))
+    return partial(_apply, clients.enter_context(MongoClient[Event](target)))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -167,10 +167,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--database", default="bench")
     parser.add_argument("--events", required=True, type=int)
     given = parser.parse_args(arguments)
-    with MongoClient[Event](given.source) as source, ExitStack() as ending:
-        apply = _opened(given.target, ending)
-        wait_for_start()
-        replicate(source, apply, start_ts=given.start, database=given.database, events=given.events)
+    with ExitStack() as clients:
+        source = clients.enter_context(MongoClient[Event](given.source))
+        with ExitStack() as files:
+            apply = _opened(given.target, files, clients)
+            wait_for_start()
+            replicate(source, apply, start_ts=given.start, database=given.database, events=given.events)
+        say_done()
     return 0
 
 
