@@ -38,7 +38,8 @@ class Accidents:
 
     def _kill_node(self) -> str:
         ready = next(each for each in self._nodes if each.get("/readyz")[0] == 200)
-        owners = [node["id"] for node in json.loads(ready.sluice("node", "list", "-o", "json").stdout) if node["owner"]]
+        nodes = json.loads(ready.sluice("node", "list", "-o", "json").stdout)
+        owners = [node["name"] for node in nodes if node["owner"]]
         number = self._chance.randrange(len(self._nodes))
         killed = self._nodes[number]
         killed.kill()
