@@ -23,7 +23,7 @@ _DEADLINE_SECONDS = 90.0
 
 
 class Server:
-    """Started by `with`. Its only role is owner unless `roles` says otherwise: an owner needs no Spark."""
+    """Started by `with`. Its only role is owner unless `roles` says otherwise: an owner needs no Spark. `program`: what stands for `sluice`."""
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Server:
         roles: str = "owner",
         host: str = "127.0.0.1",
         environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = (str(SLUICE),),
     ) -> None:
         self.cluster = cluster or f"test-{uuid.uuid4().hex[:12]}"
         self.address = f"{host}:{free_port()}"
@@ -42,7 +43,7 @@ class Server:
         self._log = log
         self._environment = {**os.environ, **(environment or {})}
         self._command = [
-            *(str(SLUICE), "server", "--etcd", etcd_endpoint, "--cluster", self.cluster, "--name", name),
+            *(*program, "server", "--etcd", etcd_endpoint, "--cluster", self.cluster, "--name", name),
             *("--roles", roles, "--admin-address", self.address, "--http-address", self.http),
             *("--session-ttl", "3", "--log-format", "json", *flags),
         ]
