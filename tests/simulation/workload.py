@@ -11,10 +11,12 @@ from changefeed.table import TableName
 from tests.simulation.agreement import DATABASES
 from tests.simulation.source.server import SourceServer
 from tests.simulation.source.sharded.cluster import ClusterSource
+from tests.simulation.source.sharded.placement import PlacedTable
 from tests.simulation.source.tables import Build, NotPossible
 
-COLLECTIONS = ("a", "b", "c", "x_out")
-"""The last one is outside the filter."""
+_OUTSIDE = "x_out"
+"""Of the filter."""
+COLLECTIONS = ("a", "b", "c", _OUTSIDE)
 _KEYS = 6
 _OLD_KEYS = range(_KEYS, _KEYS + 6)
 """Of rows that come with their table: what deletes them deletes them for good."""
@@ -22,6 +24,8 @@ _VALUES = 8
 _MOVES_FAIL = 0.2
 _ASIDE = 100
 """A value that a row has temporarily."""
+_AT_EACH_OWNER = 0.3
+"""The part of the batches at a cluster that are one transaction across all owners of a table."""
 
 
 class Workload:
@@ -105,6 +109,15 @@ class Workload:
 
     def act(self) -> None:
         """Writes a batch, with or without DDLs; or a batch in one database during a transaction in the other."""
+        if isinstance(self._source, ClusterSource):
+            inside = [self._source.tables[name] for name in self._tables() if name.coll != _OUTSIDE]
+            spread = [table for table in inside if len(table.owners) > 1]
+            if not spread:
+                with suppress(NotPossible):
+                    self._begin_to_spread(self._source, inside)
+            elif self._random.random() < _AT_EACH_OWNER:
+                self._write_at_each_owner(self._source, self._random.choice(spread))
+                return
         shared = self._random.random() < 0.4
         if shared and self._random.random() < 0.3:
             one, other = self._random.sample(DATABASES, 2)
@@ -120,6 +133,31 @@ class Workload:
             with suppress(NotPossible):
                 self._one()
         self._databases = DATABASES
+
+    def _begin_to_spread(self, cluster: ClusterSource, tables: list[PlacedTable]) -> None:
+        """Moves a chunk of a sharded table. If there is no such table, one is created."""
+        sharded = [table for table in tables if table.key]
+        if sharded:
+            cluster.move_chunk(self._random.choice(sharded).name)
+        else:
+            cluster.create_sharded(self._random.choice(self._free()), "f")
+
+    def _write_at_each_owner(self, cluster: ClusterSource, table: PlacedTable) -> None:
+        """A row at each shard, in one transaction, of which each shard logs the commit at a time of its own. Some come from another shard."""
+        written = set[int]()
+        with cluster.batch(shared_time=True):
+            for owner in table.owners:
+                rows = [{"_id": key, "u": key, "f": f} for key in range(_KEYS) for f in range(0, 100, 9)]
+                fitting = [row for row in rows if table.owner(row) == owner and row["_id"] not in written]
+                if not fitting:
+                    continue
+                row = self._random.choice(fitting)
+                written.add(row["_id"])
+                with suppress(NotPossible):
+                    if row["_id"] in table.rows:
+                        cluster.update(table.name, row["_id"], {"f": row["f"]}, [])
+                    else:
+                        cluster.insert(table.name, row)
 
     def begin(self) -> None:
         with self._source.batch(shared_time=False):
