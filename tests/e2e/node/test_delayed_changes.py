@@ -9,7 +9,7 @@ from source.oplog.window import majority_time
 from tests.component.node.server_process import Server
 from tests.e2e.node.workload import until
 
-_SECONDS = 15
+_SECONDS = 6
 
 
 def test_changes_are_applied_late_and_at_once_when_the_delay_ends(
