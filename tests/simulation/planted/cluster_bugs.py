@@ -127,7 +127,7 @@ CLUSTER_BUGS: Mapping[str, Bug] = {
     "windows do not look beyond their end for commits": Bug(
         _windows_do_not_look_beyond_their_end_for_commits, 30, sharded=True
     ),
-    "resolved passes undecided transactions": Bug(_resolved_passes_undecided_transactions, 100, sharded=True),
+    "resolved passes undecided transactions": Bug(_resolved_passes_undecided_transactions, 30, sharded=True),
     "rows of migrations are taken": Bug(_rows_of_migrations_are_taken, 30, sharded=True),
     "an insert may come before the delete of its time": Bug(
         _an_insert_may_come_before_the_delete_of_its_time, 110, sharded=True
@@ -141,7 +141,7 @@ CLUSTER_BUGS: Mapping[str, Bug] = {
         _a_copy_chooses_its_time_before_it_learns_the_owners, 300, sharded=True
     ),
     "a removed shard that is silent is gone at once": Bug(
-        _a_removed_shard_that_is_silent_is_gone_at_once, 70, sharded=True
+        _a_removed_shard_that_is_silent_is_gone_at_once, 150, sharded=True
     ),
     "a shard is quiet since its watch began": Bug(_a_shard_is_quiet_since_its_watch_began, 30, sharded=True),
     "tables of a shard that is gone go on": Bug(_tables_of_a_shard_that_is_gone_go_on, 300, sharded=True),
