@@ -6,16 +6,19 @@ a key would go on elsewhere, and its earlier and later changes would be read in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from struct import Struct, unpack_from
+from collections.abc import Callable, Iterable
+from struct import Struct, unpack
+from typing import TypeAlias
 
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
 _MASK = 0xFFFFFFFF
-_WORDS = [Struct(f"<{count}I") for count in range(65)]
 _MOST_BEGUN = 4096
-_begun: dict[tuple[int, bytes], int] = {}
-"""By length and beginning: the keys of a table mostly begin alike, with the name of their field and the type of its value."""
+_Begun: TypeAlias = tuple[int, Callable[[bytes, int], tuple[int, ...]], int | None]
+_begun: dict[tuple[int, bytes], _Begun] = {}
+"""By length and beginning, since the keys of a table mostly begin alike, with the name of their field and the type of its value: the hash
+of the beginning, what reads the words behind it, and where the bytes behind these are, if there are any.
+"""
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -25,16 +28,12 @@ def partition_of(key: bytes, partitions: int) -> int:
 def murmur2(key: bytes) -> int:
     """As an unsigned number."""
     length = len(key)
-    count = length >> 2
     head = 24 if length > 24 else 8 if length > 8 else 0
     known = length, key[:head]
-    begun = _begun.get(known)
-    h = _begin(known) if begun is None else begun
-    rest = count - (head >> 2)
-    words = _WORDS[rest].unpack_from(key, head) if rest < len(_WORDS) else unpack_from(f"<{rest}I", key, head)
-    h = _mixed(h, words)
-    if length & 3:
-        h = (h ^ int.from_bytes(key[count << 2 :], "little")) * _M & _MASK
+    h, words, tail_at = _begun.get(known) or _begin(known)
+    h = _mixed(h, words(key, head))
+    if tail_at is not None:
+        h = (h ^ int.from_bytes(key[tail_at:], "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK
     return h ^ h >> 15
 
@@ -46,10 +45,11 @@ def _mixed(h: int, words: Iterable[int]) -> int:
     return h
 
 
-def _begin(known: tuple[int, bytes]) -> int:
+def _begin(known: tuple[int, bytes]) -> _Begun:
     length, head = known
-    h = _mixed(_SEED ^ length, _WORDS[len(head) >> 2].unpack(head))
+    h = _mixed(_SEED ^ length, unpack(f"<{len(head) >> 2}I", head))
+    words = Struct(f"<{(length >> 2) - (len(head) >> 2)}I").unpack_from
     if len(_begun) >= _MOST_BEGUN:
         _begun.clear()
-    _begun[known] = h
-    return h
+    begun = _begun[known] = h, words, length & ~3 if length & 3 else None
+    return begun
