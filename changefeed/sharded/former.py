@@ -32,12 +32,19 @@ class Silence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftTables:
-    """What it may have had at a time: `uuids` of sharded tables, and the `databases` whose unsharded ones it may have had. `all`: nobody knows."""
+    """What it may have had at a time: `uuids` of sharded tables, and the `databases` whose unsharded ones it may have had. `all`: nobody knows.
+
+    Of sharded tables that were dropped since, the names are known: `dropped`. So are those that only have another name now, which `named` has.
+    """
 
     uuids: frozenset[TableId] = frozenset()
     databases: frozenset[str] = frozenset()
+    dropped: frozenset[TableName] = frozenset()
+    named: frozenset[TableId] = frozenset()
     all: bool = False
 
     def may_have(self, name: TableName, uuids: Iterable[TableId]) -> bool:
         """`uuids`: all that the table has had."""
-        return self.all or name.db in self.databases or not self.uuids.isdisjoint(uuids)
+        of_table = frozenset(uuids)
+        ended = name in self.dropped and self.named.isdisjoint(of_table)
+        return self.all or ended or name.db in self.databases or not self.uuids.isdisjoint(of_table)

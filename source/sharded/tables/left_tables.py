@@ -5,8 +5,10 @@ A shard that is removed owns nothing any more. So what it had at an earlier time
     config.chunks        a chunk that names the shard, now or in its history
                          a chunk whose history does not reach back to that time: it may have been anywhere
     config.collections   another UUID: a resharding, whose donors are not known
-    config.databases     another primary shard: it may have had the unsharded tables of the database
-    (a drop)             the table has ended
+    config.databases     another primary shard, or a drop: it may have had the unsharded tables of the database
+                         (the drop of one of these leaves nothing: the database moves later, or is dropped)
+    config.collections   a drop, which leaves the name only: its owners are not known. The entry of a renamed one is deleted, too, and another
+                         one is inserted with its UUID
 
 It may name too many tables, never too few.
 """
@@ -17,7 +19,7 @@ from collections.abc import Iterable
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.sharded.former import LeftTables
-from changefeed.table import TableId
+from changefeed.table import TableId, TableName
 from source.ddl.ddl_description import uuid_of
 from source.sharded.tables.live_tables import CHUNKS, COLLECTIONS, DATABASES, changed_field, document_id
 from source.sharded.unit import Operation
@@ -27,20 +29,24 @@ def left_tables(shard: str, since_ts: ClusterTime, operations: Iterable[Operatio
     """`operations`: of the config servers, from that time to the removal or beyond."""
     uuids: set[TableId] = set()
     databases: set[str] = set()
+    dropped: set[TableName] = set()
+    named: set[TableId] = set()
     for operation in operations:
-        ns, o = operation["ns"], operation["o"]
-        if operation["op"] == "d":
-            continue
-        if ns == str(DATABASES) and changed_field(operation, "primary") is not None:
+        op, ns, o = operation["op"], operation["ns"], operation["o"]
+        if ns == str(DATABASES) and (op == "d" or changed_field(operation, "primary") is not None):
             databases.add(str(document_id(operation)))
+        elif ns == str(COLLECTIONS) and op == "d":
+            dropped.add(TableName.parse(str(document_id(operation))))
         elif ns == str(COLLECTIONS):
             uuid = uuid_of(changed_field(operation, "uuid"))
-            if uuid is not None and operation["op"] == "u":
-                uuids.add(uuid)
+            if uuid is not None:
+                (uuids if op == "u" else named).add(uuid)
         elif ns == str(CHUNKS) and "_id" in o and (uuid := uuid_of(o.get("uuid"))) is not None:
             history = o.get("history", ())
             owners = {str(o["shard"]), *(str(each["shard"]) for each in history)}
             known_since = min((ClusterTime.from_bson(each["validAfter"]) for each in history), default=None)
             if shard in owners or known_since is None or known_since >= since_ts:
                 uuids.add(uuid)
-    return LeftTables(uuids=frozenset(uuids), databases=frozenset(databases))
+    return LeftTables(
+        uuids=frozenset(uuids), databases=frozenset(databases), dropped=frozenset(dropped), named=frozenset(named)
+    )

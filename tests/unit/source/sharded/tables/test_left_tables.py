@@ -38,6 +38,19 @@ def test_a_chunk_whose_history_does_not_reach_back_may_have_been_there() -> None
     assert left(chunk(1, (120, "sa"), (110, "sb"))).uuids == {uuid(1)}
 
 
+def test_a_table_that_was_dropped_since_may_have_been_there_and_a_renamed_one_is_known_by_its_chunks() -> None:
+    collections = {"ns": "config.collections"}
+    renamed = left({**collections, "op": "d", "o": {"_id": "shop.items"}}, sharded("others", 3)[1])
+    dropped = left({**collections, "op": "d", "o": {"_id": "shop.items"}})
+    name = TableName("shop", "items")
+    assert (dropped.may_have(name, [uuid(3)]), renamed.may_have(name, [uuid(3)])) == (True, False)
+    assert not dropped.may_have(TableName("shop", "others"), [uuid(3)])
+
+
+def test_a_database_that_was_dropped_since_may_have_been_there() -> None:
+    assert left({"op": "d", "ns": "config.databases", "o": {"_id": "shop"}}).databases == {"shop"}
+
+
 def test_a_chunk_that_only_others_had_since_then_names_nothing() -> None:
     assert left(chunk(1, (120, "sa"), (99, "sb")), {"op": "d", "ns": "config.chunks", "o": {"_id": 7}}) == LeftTables()
 
