@@ -5,6 +5,7 @@ Its Go is this machine's, or one from PyPI that is deleted afterwards.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -24,13 +25,22 @@ def built(module: str, package: str, version: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sluice" / f"{name}-{version}"
     if not (cache / name).exists():
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as folder:
-            go = shutil.which("go")
-            if go is None:
-                _GO.unpack(Path(folder))
-                go = str(Path(folder) / "go" / "bin" / "go")
-            _build(go, Path(folder) / "build", module, package, version, cache / name)
+        with (cache / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # parallel test processes want the same tool, and a build takes all cores
+            if not (cache / name).exists():
+                _build_with_go(module, package, version, cache / name)
     return cache / name
+
+
+def _build_with_go(module: str, package: str, version: str, to: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=to.parent) as folder:
+        go = shutil.which("go")
+        if go is None:
+            _GO.unpack(Path(folder))
+            go = str(Path(folder) / "go" / "bin" / "go")
+        made = Path(folder) / "made"
+        _build(go, Path(folder) / "build", module, package, version, made)
+        made.rename(to)
 
 
 def _build(go: str, folder: Path, module: str, package: str, version: str, to: Path) -> None:
