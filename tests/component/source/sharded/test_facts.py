@@ -347,8 +347,8 @@ def test_a_shard_is_followed_from_its_admission_to_its_removal(
         follower.start_anew()
         ddl.move("later.rows", {"_id": 0}, "sa", wait_for_delete=True)
         router.refresh()
-        removed = cluster.shards["sd"]
         cluster.drain_shard("sd")
+        removed = cluster.shards.pop("sd")
         router.insert("later.rows", {"_id": 7})
         keys = count(8)
         begun = follower.reached_ts
