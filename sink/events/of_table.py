@@ -20,11 +20,13 @@ class OfTable(Generic[V]):
         self._last: tuple[TargetTable, V] | None = None
 
     def __call__(self, table: TargetTable) -> V:
-        if self._last is not None and self._last[0] is table:
-            return self._last[1]
-        if table not in self._made:
+        last = self._last
+        if last is not None and last[0] is table:
+            return last[1]
+        made = self._made.get(table)
+        if made is None:
             if len(self._made) >= _MOST_TABLES:
                 self._made.clear()
-            self._made[table] = self._make(table)
-        self._last = table, self._made[table]
-        return self._last[1]
+            made = self._made[table] = self._make(table)
+        self._last = table, made
+        return made

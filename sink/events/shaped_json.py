@@ -24,7 +24,8 @@ that is tried from then on. Where that happens again and again, or a document ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from struct import Struct
 from typing import Any, TypeAlias
@@ -37,7 +38,7 @@ _NESTED = {_DOCUMENT: "document", _ARRAY: "array"}
 _SIZE_BYTES = 4
 """Of the size of a document, and of a string or a document in a field."""
 _SIZES = {_INT32: 4, _INT64: 8, _DOUBLE: 8, _DATE: 8, _OBJECT_ID: 12, _BOOLEAN: 1, _NULL: 0}
-_MOST_FIELDS, _MOST_SHAPES = 100, 100
+_MOST_FIELDS, _MOST_SHAPES = 100, 2_000
 _FEW_HITS, _MOST_MISSES, _REST_DOCUMENTS = 4, 50, 10_000
 
 _size: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
@@ -50,15 +51,15 @@ _Writer: TypeAlias = Callable[[bytes], str | None]
 class ShapedJson:
     def __init__(self, dialect: Dialect = CANONICAL) -> None:
         self._dialect = dialect
-        self._writers: dict[tuple[_Field, ...], _Writer] = {}
         self._last: _Writer | None = None
         self._hits = self._misses = self._resting = 0
 
     def text(self, document: bytes) -> str:
         """The document begins and ends with these bytes."""
-        if self._last is not None:
+        last = self._last
+        if last is not None:
             try:
-                text = self._last(document)
+                text = last(document)
             except UnicodeDecodeError:
                 return to_json(document, self._dialect)  # it says what is wrong
             if text is not None:
@@ -78,11 +79,7 @@ class ShapedJson:
         if self._misses >= _MOST_MISSES or (fields := _fields_of(document)) is None:
             self._last, self._misses, self._resting = None, 0, _REST_DOCUMENTS
             return
-        if fields not in self._writers:
-            if len(self._writers) >= _MOST_SHAPES:
-                self._writers.clear()
-            self._writers[fields] = _writer_of(fields, self._dialect)
-        self._last = self._writers[fields]
+        self._last = _writer_of(fields, self._dialect)
 
 
 def _fields_of(document: bytes) -> tuple[_Field, ...] | None:
@@ -106,7 +103,9 @@ def _fields_of(document: bytes) -> tuple[_Field, ...] | None:
     return tuple(fields) or None
 
 
-def _writer_of(fields: Sequence[_Field], dialect: Dialect) -> _Writer:
+@lru_cache(_MOST_SHAPES)
+def _writer_of(fields: tuple[_Field, ...], dialect: Dialect) -> _Writer:
+    """Tables that are alike share it."""
     double, double_end = dialect.forms.double
 
     def double_text(value: float) -> str:
