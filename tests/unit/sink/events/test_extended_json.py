@@ -10,7 +10,7 @@ import pytest
 from bson import json_util
 from bson.binary import Binary
 from bson.code import Code
-from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.codec_options import DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
@@ -23,22 +23,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sink.events.extended_json import COMPACT, RELAXED, SPACED, STRICT, DamagedBson, NoJson, first_value, to_json
+from tests.unit.sink.events.any_bson import OPTIONS, int64s, names, texts
 
-_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
-
-_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-_name = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0$"), max_size=8)
-_int64 = st.integers(-(2**63), 2**63 - 1)
-_scope = st.dictionaries(_name, st.integers(-5, 5), max_size=2)
+_scope = st.dictionaries(names, st.integers(-5, 5), max_size=2)
 _scalar = st.one_of(
-    _text,
+    texts,
     st.none(),
     st.booleans(),
     st.integers(-(2**31), 2**31 - 1),
-    _int64.map(Int64),
+    int64s.map(Int64),
     st.floats(),
     st.binary(min_size=12, max_size=12).map(ObjectId),
-    _int64.map(DatetimeMS),
+    int64s.map(DatetimeMS),
     st.builds(
         Binary,
         st.binary(max_size=9),
@@ -49,23 +45,23 @@ _scalar = st.one_of(
     st.decimals(allow_nan=True, places=3).map(lambda value: Decimal128(str(value)[:30])),
     st.just(MinKey()),
     st.just(MaxKey()),
-    st.builds(Code, _text, st.one_of(st.none(), _scope)),
+    st.builds(Code, texts, st.one_of(st.none(), _scope)),
     st.builds(
         Regex,
-        _text.filter(lambda text: "\0" not in text),
+        texts.filter(lambda text: "\0" not in text),
         st.sampled_from([0, re.IGNORECASE, re.MULTILINE | re.DOTALL, re.IGNORECASE | re.VERBOSE | re.UNICODE]),
     ),
 )
 _value = st.recursive(
     _scalar,
-    lambda inner: st.one_of(st.lists(inner, max_size=12), st.dictionaries(_name, inner, max_size=4)),
+    lambda inner: st.one_of(st.lists(inner, max_size=12), st.dictionaries(names, inner, max_size=4)),
     max_leaves=20,
 )
-_documents = st.dictionaries(_name, _value, max_size=6)
+_documents = st.dictionaries(names, _value, max_size=6)
 
 
 def _by_json_util(document: bytes) -> str:
-    return json_util.dumps(bson.decode(document, _OPTIONS), json_options=json_util.CANONICAL_JSON_OPTIONS)
+    return json_util.dumps(bson.decode(document, OPTIONS), json_options=json_util.CANONICAL_JSON_OPTIONS)
 
 
 @given(_documents)
@@ -76,15 +72,15 @@ def _by_json_util(document: bytes) -> str:
 )
 @example({"": "", 'quote"': "\u2028\\\u0001é\U0001f600"})
 def test_the_text_is_that_of_json_util(document: dict[str, Any]) -> None:
-    raw = bson.encode(document, codec_options=_OPTIONS)
+    raw = bson.encode(document, codec_options=OPTIONS)
     assert to_json(raw) == _by_json_util(raw)
 
 
 @given(_documents)
 def test_the_text_gives_the_same_bytes_again(document: dict[str, Any]) -> None:
-    raw = bson.encode(document, codec_options=_OPTIONS)
+    raw = bson.encode(document, codec_options=OPTIONS)
     options = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
-    again = bson.encode(json_util.loads(to_json(raw), json_options=options), codec_options=_OPTIONS)
+    again = bson.encode(json_util.loads(to_json(raw), json_options=options), codec_options=OPTIONS)
     assert to_json(again) == to_json(raw)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import bson
 import pytest
 from bson.binary import Binary
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.objectid import ObjectId
@@ -17,29 +16,24 @@ from hypothesis import strategies as st
 from sink.events import shaped_json
 from sink.events.extended_json import CANONICAL, COMPACT, RELAXED, SPACED, STRICT, DamagedBson, NoJson, to_json
 from sink.events.shaped_json import ShapedJson
+from tests.unit.sink.events.any_bson import OPTIONS, int64s, names, texts
 
-_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _DIALECTS = [CANONICAL, COMPACT, RELAXED, SPACED, STRICT]
 
-_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-_name = st.text(
-    st.one_of(st.sampled_from("%{}\"'\\"), st.characters(exclude_categories=["Cs"], exclude_characters="\0$"))
-)
-_int64 = st.integers(-(2**63), 2**63 - 1)
-_small = st.dictionaries(_name, st.one_of(_text, st.none(), st.integers(-5, 5)), max_size=3)
+_small = st.dictionaries(names, st.one_of(texts, st.none(), st.integers(-5, 5)), max_size=3)
 _TYPES: list[st.SearchStrategy[Any]] = [
-    _text,
+    texts,
     st.none(),
     st.booleans(),
     st.integers(-(2**31), 2**31 - 1),
-    _int64.map(Int64),
+    int64s.map(Int64),
     st.floats(),
     st.binary(min_size=12, max_size=12).map(ObjectId),
-    _int64.map(DatetimeMS),
+    int64s.map(DatetimeMS),
     _small,
     st.lists(st.one_of(_small, st.floats()), max_size=3),
 ]
-_shapes = st.dictionaries(_name, st.sampled_from(_TYPES), max_size=8)
+_shapes = st.dictionaries(names, st.sampled_from(_TYPES), max_size=8)
 
 
 @st.composite
@@ -48,7 +42,7 @@ def _alike(draw: st.DrawFn) -> list[bytes]:
     documents = []
     for shape in (draw(_shapes), draw(_shapes)):
         documents += draw(st.lists(st.fixed_dictionaries(shape), max_size=4))
-    return [bson.encode(each, codec_options=_OPTIONS) for each in documents]
+    return [bson.encode(each, codec_options=OPTIONS) for each in documents]
 
 
 @given(_alike(), st.sampled_from(_DIALECTS))
