@@ -429,10 +429,12 @@ class World(RuleBasedStateMachine):
         self.target.ddls.append(record.position)
 
     def ends_after(self, table: TableId, position: Position) -> bool:
-        """Whether the source has dropped the table, there or later."""
-        dropped = [event for event in self.source.ddls if event.position >= position]
+        """Whether the source has dropped the table, or it has left to be copied anew, there or later."""
+        left = [record.event for record in self.etcd.records.values() if record.event.type is DdlType.LEAVE]
         return any(
-            event.drop_target == table or (event.type is DdlType.DROP and event.id == table) for event in dropped
+            event.drop_target == table or (event.type in (DdlType.DROP, DdlType.LEAVE) and event.id == table)
+            for event in (*self.source.ddls, *left)
+            if event.position >= position
         )
 
     # steps of the processors
