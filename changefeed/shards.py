@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from changefeed.table import TableId
 
-PARTS = 2048
+PARTS = 3072
 
 V = TypeVar("V")
 D = TypeVar("D")

@@ -1,6 +1,6 @@
 """Assignments and reports, which name tables: each is split over keys by a hash of the table, so no value grows with all tables. Pure.
 
-A change to one table rewrites the part of that table, and 2,048 parts of 10,000,000 tables stay within etcd's limit for a value.
+A change to one table rewrites the part of that table, and 3,072 parts of 10,000,000 tables stay within etcd's limit for a value.
 A missing part counts as empty. Tables that share a position are written as a list under it.
 
 **Assignments.** Parts are written in several transactions. After any prefix of them a reader sees the old or the new entry of each table,
@@ -84,7 +84,7 @@ def _assigned(tables: Mapping[TableId, AssignedTable], leaving: Iterable[TableId
 
 
 def upgraded_assignment(group: str, keys: Mapping[str, KeyValue]) -> Iterator[list[Op]]:
-    """Turns an assignment that 0.1 wrote into one of this format. Each list is one transaction: one part becomes 64 at most."""
+    """Turns an assignment that 0.1 wrote into one of this format. Each list is one transaction: one part becomes 96 at most."""
     for key, kv in sorted(keys.items()):
         if not _of_this_format(key):
             assignment = _assignment_of([decode(AssignmentPart, kv)])
