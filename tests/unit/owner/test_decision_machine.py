@@ -54,7 +54,7 @@ from schema_store.versions import SchemaVersions
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 START = Position(ClusterTime(100, 1))
-_TIMES_SETTLED, _MOST_RESUMES = 3, 30
+_MOST_ROUNDS = 30
 OUTSIDE = "private"
 NAMES = ["a", "b", "c", OUTSIDE]
 
@@ -528,7 +528,7 @@ class World(RuleBasedStateMachine):
             return
         self.settle()
         self.check_who_waits()
-        for _ in range(_MOST_RESUMES):
+        for _ in range(_MOST_ROUNDS):
             if self.waiting_for_a_user() == (set(), set()):
                 break
             self.ask_to_resume_everything()
@@ -539,12 +539,14 @@ class World(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """The source's time goes on meanwhile: DDLs of Sluice's own stand behind all that was seen."""
-        for _ in range(_TIMES_SETTLED):
+        for _ in range(_MOST_ROUNDS):
             self.source.clock += 2
             self.watched = self.source.end
             for _ in range(20 + 6 * len(self.source.ddls)):
                 if not self.anything_goes_on():
                     break
+            if all(record.position < self.watched for record in self.etcd.records.values() if record.open):
+                break
 
     def anything_goes_on(self) -> bool:
         before = self.everything()
