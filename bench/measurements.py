@@ -16,7 +16,7 @@ from bench.figures.filtered import one_of_a_hundred
 from bench.figures.hot_table import hot_table
 from bench.figures.kafka import kafka
 from bench.figures.lag import lag, lag_beside_an_index_build
-from bench.figures.many_tables.collections import collections
+from bench.figures.many_tables.collections import collections, dropped_database
 from bench.figures.many_tables.etcd_writes import etcd_writes
 from bench.figures.many_tables.tables import tables
 from bench.figures.quiet_table import quiet_table
@@ -42,6 +42,7 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "etcd_writes": etcd_writes,
     "tables": tables,
     "collections": collections,
+    "dropped_database": dropped_database,
     "spark_cluster": spark_cluster,
     "sharded": sharded,
 }

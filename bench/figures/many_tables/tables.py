@@ -15,10 +15,10 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
-from typing import Self
 
+from bench.etcd_traffic import EtcdTraffic
 from bench.product import BLACKHOLE, Product
 from bench.result import Figure
 from bench.run import OURS
@@ -29,10 +29,9 @@ from changefeed.documents.document import Document
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedId, ChangefeedInfo, ChangefeedStatus, DdlRecord
 from changefeed.table import TableId, TableKind, TableName, TableSchema
-from coordination.etcd.client import EtcdClient
 from coordination.etcd.protocol import Put
 from coordination.fenced import batches
-from coordination.layout import Layout, decode, encode
+from coordination.layout import decode, encode
 from devstack.stack import DevStack
 from source.connection import Client, connect
 
@@ -151,7 +150,7 @@ def _ddls(product: Product, id: ChangefeedId, source: Client, ddl: Callable[[int
 @contextmanager
 def _measured(product: Product) -> Iterator[list[Spell]]:
     found: list[Spell] = []
-    with _Traffic(product.etcd, product.layout) as traffic, product.usage() as usage:
+    with EtcdTraffic(product.etcd, product.layout) as traffic, product.usage() as usage:
         yield found
     found.append(
         Spell(
@@ -261,35 +260,6 @@ def _epoch(product: Product, id: ChangefeedId) -> int:
     found = product.etcd.get(product.layout.barrier(id))
     assert found is not None
     return decode(Barrier, found).epoch
-
-
-class _Traffic:
-    """The writes to etcd below a cluster's root while a block runs."""
-
-    def __init__(self, etcd: EtcdClient, layout: Layout) -> None:
-        self._etcd, self._layout = etcd, layout
-        self._ended = threading.Event()
-        self.writes = self.bytes = 0
-
-    def __enter__(self) -> Self:
-        revision = self._etcd.range(self._layout.nodes).revision
-        self._watch = self._etcd.watch(self._layout.root, revision + 1)
-        self._thread = threading.Thread(target=self._count, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._watch.close()
-
-    def _count(self) -> None:
-        while not self._ended.is_set():
-            update = self._watch.next(timedelta(milliseconds=200))
-            if update is None:
-                continue
-            self.writes += 1
-            self.bytes += sum(len(each.key) + len(each.now.value if each.now else b"") for each in update.changes)
 
 
 @contextmanager
