@@ -18,10 +18,11 @@ from owner.ddl.steps import Refuse, ReleaseDdl, Step, next_step, skipped
 from owner.ddl.stragglers import SKIPPABLE, Waiting, brings_in, name_is_taken
 from owner.decision.state import ChangefeedState, TableCheckpoints
 
-_MOST_RELEASED = 48
-_MOST_RELEASED_BYTES = 200_000
-"""Per decision, since it is one transaction: etcd accepts 128 operations and 1.5 MiB, and a DDL's record contains options and indexes."""
-_MOST_STEPS = 64
+_MOST_TOGETHER = 48
+_MOST_BYTES_TOGETHER = 200_000
+"""Of one transaction: etcd accepts 128 operations and 1.5 MiB, and a DDL's record contains options and indexes."""
+_MOST_STEPS = 512
+"""Per decision: after dropDatabase each table of the database has a DDL that may run."""
 
 
 def ddl_steps(
@@ -42,11 +43,12 @@ def ddl_steps(
     ]
     others: list[Step] = []
     for record in gate.runnable:
-        if record.position not in state.records:
+        progress = state.executions.get(record.position)
+        if record.position not in state.records or (progress is None and len(others) >= _MOST_STEPS):
             continue
         step = next_step(
             _as_it_can_be(_as_wished_now(record, classifier), waiting, state.checkpoints),
-            state.executions.get(record.position),
+            progress,
             skip_unsupported=_skips_unsupported(state),
             monotonic=monotonic,
             now=now,
@@ -55,18 +57,22 @@ def ddl_steps(
             releases.append(step)
         elif step is not None and (state.isolates or not isinstance(step, Refuse)):
             others.append(step)
-    started = others[:_MOST_STEPS] if state.status.lifecycle.running else []
-    return [*_together(releases), *started]
+    started = others if state.status.lifecycle.running else []
+    return [*releases, *started]
 
 
-def _together(releases: Iterable[ReleaseDdl]) -> Iterator[ReleaseDdl]:
-    """The first ones, as far as one transaction holds them."""
+def released_together(released: Iterable[DdlRecord]) -> Iterator[tuple[DdlRecord, ...]]:
+    """In their order, as many as one transaction holds."""
+    together: list[DdlRecord] = []
     size = 0
-    for count, release in enumerate(releases):
-        size += _bytes(release.record)
-        if count == _MOST_RELEASED or (count and size > _MOST_RELEASED_BYTES):
-            return
-        yield release
+    for record in sorted(released, key=lambda record: record.position.order):
+        size += (more := _bytes(record))
+        if together and (len(together) == _MOST_TOGETHER or size > _MOST_BYTES_TOGETHER):
+            yield tuple(together)
+            together, size = [], more
+        together.append(record)
+    if together:
+        yield tuple(together)
 
 
 def _bytes(record: DdlRecord) -> int:

@@ -6,7 +6,7 @@ carried out in the order given, and each prefix of them leaves a state from whic
     LookUp              asks the source's catalog about a table; later events of the watch wait for the answer
     RecordDdls          before the barrier may pass them: a new owner finds them in etcd, wherever its watch starts
     PublishBarrier      closes the gates of new DDLs; only when nothing is released
-    ReleaseDdls         done records and the barrier without them, in one transaction: no open gate without a durable DDL
+    ReleaseDdls         done records and the barrier, in one transaction: no open gate without a durable DDL
     Observe, Apply      start a job in a worker thread; its outcome arrives in a later state
     RecordExecuting     before Apply may start
     Refuse              a DDL waits for a user
@@ -18,22 +18,23 @@ carried out in the order given, and each prefix of them leaves a state from whic
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from random import Random
 from typing import TypeAlias
 
 from changefeed.event import DdlEvent
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedStatus, DdlRecord, Straggler, TableVerb
+from changefeed.records import Barrier, ChangefeedStatus, DdlRecord, Straggler, TableVerb, held_by
 from changefeed.table import TableId
 from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse, ReleaseDdl
 from owner.ddl.stragglers import Waiting, not_awaited, wait
-from owner.decision.ddl_steps import ddl_steps, dropped_without_name
+from owner.decision.ddl_steps import ddl_steps, dropped_without_name, released_together
 from owner.decision.recording import Seen, take_in, to_recopy
 from owner.decision.state import ChangefeedState, Tip, bound_of, checkpoint_now, published
 from owner.decision.status import newest_status
@@ -118,12 +119,16 @@ def decide(
     steps = ddl_steps(state, gate, waiting, classifier, now, monotonic)
     released = {step.record.position: step.record for step in steps if isinstance(step, ReleaseDdl)}
     checkpoint = _checkpoint(state, records.values(), waiting, resolved, released.keys())
-    gate = barrier.decide(resolved, (records | released).values(), checkpoints.of, waiting)
+    held = held_by((records | released).values(), resolved) if released else gate.held
     actions: list[OwnerAction] = [LookUp(seen.unknown)] if seen.unknown else []
     actions += [RecordDdls(recorded, seen.answers)] if recorded else []
     lost = state.wishes.lost_from_the_start
-    changed = after_release(released.values(), stragglers, waiting, checkpoint_now(state), now, lost=lost)
-    actions += _gate_actions(state, gate, tuple(released.values()), changed)
+    changes = partial(
+        after_release, stragglers=stragglers, waiting=waiting, passed=checkpoint_now(state), now=now, lost=lost
+    )
+    together = [(batch, changes(batch)) for batch in released_together(released.values())]
+    changed = {table for _, stragglers_then in together for table in stragglers_then}
+    actions += _gate_actions(state, resolved, held, together)
     actions += [step for step in steps if not isinstance(step, ReleaseDdl)]
     if state.isolates:
         recopied = {table for table, verb in state.wishes.requests.items() if verb is TableVerb.RECOPY}
@@ -135,7 +140,7 @@ def decide(
             waiting,
             checkpoints,
             checkpoint_now(state),
-            but=changed.keys(),
+            but=changed,
             run=_run(state),
             now=now,
         )
@@ -180,17 +185,18 @@ def _resolved(state: ChangefeedState, seen: Seen) -> Position:
 
 def _gate_actions(
     state: ChangefeedState,
-    gate: barrier.BarrierDecision,
-    released: tuple[DdlRecord, ...],
-    stragglers: Mapping[TableId, Straggler],
+    resolved: Position,
+    held: Mapping[TableId, Position],
+    released: Sequence[tuple[tuple[DdlRecord, ...], Mapping[TableId, Straggler]]],
 ) -> list[OwnerAction]:
+    """Each part of what is released opens its own gates, since what is held follows from the records that are open."""
     before = state.barrier
-    moves = before is None or before.position != gate.position
+    moves = before is None or before.position != resolved
     known = before.history if before is not None else None
     history = state.history.after(known) if moves and state.history is not None else known
-    newest = Barrier(epoch=state.epoch, position=gate.position, history=history, held=gate.held)
+    newest = Barrier(epoch=state.epoch, position=resolved, history=history, held=held)
     if released:
-        return [ReleaseDdls(released, newest, stragglers)]
+        return [ReleaseDdls(records, newest, stragglers) for records, stragglers in released]
     if newest != state.barrier and state.status.lifecycle.running:
         return [PublishBarrier(newest)]
     return []

@@ -44,7 +44,7 @@ from changefeed.records import (
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
-from owner.ddl.steps import DdlProgress, Failed, Observe, Refuse
+from owner.ddl.steps import Applied, DdlProgress, Failed, Observe, Refuse, Running
 from owner.ddl.stragglers import StoredStraggler
 from owner.decision.decide import Decision, LookUp, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
 from owner.decision.state import ChangefeedState
@@ -256,6 +256,35 @@ def test_a_flood_of_ddl_is_recorded_in_parts_and_the_barrier_waits_for_the_rest(
     assert len(recorded.records) == 500
     assert barrier_of(decision).position == creates[500].position
     assert decision.waiting == tuple(creates[500:])
+
+
+def test_many_ddls_that_are_done_at_once_are_released_in_parts_of_which_each_keeps_the_gates_of_the_rest() -> None:
+    tables = [table(TableId(f"{n:032x}"), f"t{n:03}") for n in range(100)]
+    feed = Feed(*tables)
+    drops = [feed.knows(ddl(10 + n, DdlType.DROP, t.name.coll, t.id), DdlState.EXECUTING) for n, t in enumerate(tables)]
+    places = {t.id: drop.position for t, drop in zip(tables, drops, strict=True)}
+    decision = feed.decide(resolved=200, places=places, executions={drop.position: Applied("") for drop in drops})
+    parts = [action for action in decision.actions if isinstance(action, ReleaseDdls)]
+    assert [len(part.records) for part in parts] == [48, 48, 4], "one transaction holds no more"
+    known = dict(feed.records)
+    for part in parts:
+        known |= {record.position: record for record in part.records}
+        still_open = {t.id for t, drop in zip(tables, drops, strict=True) if known[drop.position].open}
+        assert part.barrier.holding(known.values()).held.keys() == still_open
+
+
+def test_of_many_ddls_that_may_run_some_are_begun_and_the_rest_when_these_are_done() -> None:
+    tables = [table(TableId(f"{n:032x}"), f"t{n:03}") for n in range(600)]
+    feed = Feed(*tables)
+    drops = [feed.knows(ddl(10 + n, DdlType.DROP, t.name.coll, t.id)) for n, t in enumerate(tables)]
+    places = {t.id: drop.position for t, drop in zip(tables, drops, strict=True)}
+    begun = [action for action in feed.decide(resolved=999, places=places).actions if isinstance(action, Observe)]
+    assert [job.record.position for job in begun] == [drop.position for drop in drops[:512]]
+    running = {job.record.position: Running() for job in begun}
+    more = feed.decide(resolved=999, places=places, executions=running)
+    assert [job.record.position for job in more.actions if isinstance(job, Observe)] == [
+        drop.position for drop in drops[512:]
+    ]
 
 
 def test_a_ddl_that_cannot_be_done_is_skipped_or_waits_for_a_user_and_the_changefeed_goes_on() -> None:
