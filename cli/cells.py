@@ -102,7 +102,8 @@ def copy(message: Any) -> str:
     """A progress bar, the number of tables if there are several, what is copied of what there is, the rate, and the time left."""
     if not message.HasField("copy"):
         return "-"
-    return copy_bar(message.copy)
+    kinds = {rows(table.kind) for table in message.copies}
+    return copy_bar(message.copy, kinds.pop() if len(kinds) == 1 else "docs")
 
 
 def copy_bar(progress: pb.CopyProgress, unit: str = "docs") -> str:

@@ -43,7 +43,11 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
         ("held by DDL", f"{feed.held_tables:,}" if feed.held_tables else ""),
         ("open DDL", f"{feed.open_ddls:,}" if feed.open_ddls else ""),
         ("copy", cells.copy(feed) if feed.HasField("copy") else ""),
-        *(("", f"{table.name}: {cells.copy_bar(table.copy)}") for table in feed.copies if feed.copy.tables > 1),
+        *(
+            ("", f"{table.name}: {cells.copy_bar(table.copy, cells.rows(table.kind))}")
+            for table in feed.copies
+            if feed.copy.tables > 1
+        ),
         ("copy limit", feed.copy_limit),
         ("apply limit", feed.apply_limit),
         ("delay", feed.delay),

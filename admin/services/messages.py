@@ -101,10 +101,15 @@ def running_copies(known: OwnerView, found: ChangefeedTables | None = None) -> l
     under_way = under_way_now(known)
     if not under_way:
         return []
-    names = _names(found or tables_of(known))
+    living = {schema.id: schema for schema in (found or tables_of(known)).living}
     most = nlargest(MOST_SHOWN, under_way, key=lambda table: (left_of(under_way[table]).bytes, table))
-    copies = {table: copy_progress(one_copy(known, under_way[table])) for table in most}
-    return [pb.TableCopy(id=table, name=names.get(table, table), copy=copy) for table, copy in copies.items()]
+    return [_copy(table, living.get(table), copy_progress(one_copy(known, under_way[table]))) for table in most]
+
+
+def _copy(id: TableId, schema: TableSchema | None, progress: pb.CopyProgress | None) -> pb.TableCopy:
+    if schema is None:
+        return pb.TableCopy(id=id, name=id, copy=progress)
+    return pb.TableCopy(id=id, name=str(schema.name), kind=schema.kind, copy=progress)
 
 
 def _names(found: ChangefeedTables) -> dict[TableId, str]:

@@ -230,3 +230,15 @@ def test_a_time_series_is_counted_in_the_buckets_that_are_copied(capsys: pytest.
     of_series, of_collection = (line for line in capsys.readouterr().out.splitlines() if line.startswith("s.t"))
     assert "20 buckets" in of_series
     assert "buckets" not in of_collection
+
+
+def test_of_a_changefeed_too_a_copy_of_time_series_is_counted_in_buckets() -> None:
+    def copied(*kinds: str) -> list[str]:
+        one = pb.CopyProgress(documents=12, bytes=3_000, share=0.6)
+        whole = pb.CopyProgress(documents=12, bytes=3_000, share=0.6, tables=2)
+        copies = [pb.TableCopy(name=f"s.{kind}", kind=kind, copy=one) for kind in kinds]
+        shown = facts(pb.Changefeed(state=pb.CHANGEFEED_STATE_NORMAL, copy=whole, copies=copies))
+        return [str(value).rpartition("12 ")[2].partition(",")[0] for _, value in shown if "12 " in str(value)]
+
+    assert copied("timeseries") == ["buckets", "buckets"]
+    assert copied("timeseries", "collection") == ["docs", "buckets", "docs"]

@@ -190,14 +190,16 @@ class CopyProgress(_message.Message):
     def __init__(self, documents: _Optional[int] = ..., bytes: _Optional[int] = ..., chunks_done: _Optional[int] = ..., chunks: _Optional[int] = ..., tables: _Optional[int] = ..., tables_done: _Optional[int] = ..., share: _Optional[float] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., documents_left: _Optional[int] = ..., bytes_left: _Optional[int] = ..., documents_rate: _Optional[float] = ..., bytes_rate: _Optional[float] = ...) -> None: ...
 
 class TableCopy(_message.Message):
-    __slots__ = ("id", "name", "copy")
+    __slots__ = ("id", "name", "copy", "kind")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     COPY_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     copy: CopyProgress
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ...) -> None: ...
+    kind: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class CreateChangefeedRequest(_message.Message):
     __slots__ = ("configuration", "unless_removed")
