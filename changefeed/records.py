@@ -324,10 +324,10 @@ class DdlRecord:
 def held_by(records: Iterable[DdlRecord], resolved: Position) -> dict[TableId, Position]:
     """The position of the first open DDL that touches a table, for each table that one holds."""
     held: dict[TableId, Position] = {}
-    for record in sorted(records, key=lambda record: record.position.order):
-        if record.open and not record.background and record.position < resolved:
-            for table in record.scope.tables:
-                held.setdefault(table, record.position)
+    holding = (record for record in records if record.open and not record.background and record.position < resolved)
+    for record in sorted(holding, key=lambda record: record.position.order):
+        for table in record.scope.tables:
+            held.setdefault(table, record.position)
     return held
 
 
