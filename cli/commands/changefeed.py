@@ -55,7 +55,7 @@ FileArgument = Annotated[
     str | None, typer.Argument(help="A configuration file; - reads standard input.", metavar="[FILE]")
 ]
 ConfigOption = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="A configuration file; - reads standard input.")
+    str | None, typer.Option("--config", "-f", metavar="FILE", help="A configuration file; - reads standard input.")
 ]
 IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the changefeed.")]
 SourceOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of the source MongoDB.")]

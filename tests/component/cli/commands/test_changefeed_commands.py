@@ -61,7 +61,7 @@ def test_what_is_not_live_is_updated_with_a_paused_changefeed_alone(
     assert (running.returncode, "pause it first" in running.stderr) == (1, True)
     server.sluice("changefeed", "pause", database)
     file.write_text(yaml.safe_dump(feed | {"filter": {"tables": [f"{database}.*", f"!{database}.tmp"]}}))
-    updated = server.sluice("changefeed", "update", database, "--config", str(file), "--version", "2", "--yes")
+    updated = server.sluice("changefeed", "update", database, "-f", str(file), "--version", "2", "--yes")
     shown, done = updated.stdout.splitlines()
     assert shown == f"filter.tables: {database}.* -> {database}.*, !{database}.tmp"
     assert done == f"changefeed {database} updated to version 3; resume it to continue", updated.stderr
