@@ -16,7 +16,8 @@ from bench.figures.filtered import one_of_a_hundred
 from bench.figures.hot_table import hot_table
 from bench.figures.kafka import kafka
 from bench.figures.lag import lag, lag_beside_an_index_build
-from bench.figures.many_tables.collections import collections, dropped_database
+from bench.figures.many_tables.collections import collections
+from bench.figures.many_tables.dropped_database import dropped_database
 from bench.figures.many_tables.etcd_writes import etcd_writes
 from bench.figures.many_tables.tables import tables
 from bench.figures.quiet_table import quiet_table

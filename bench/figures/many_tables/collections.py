@@ -1,6 +1,5 @@
 """`collections`: a changefeed of thousands of real collections, from one `mongod` to another: copied, created and dropped by the thousand,
-dropped all at once, with the owner killed meanwhile. `dropped_database`: the same without copies, into the blackhole, so that the source's
-files are the only limit.
+dropped all at once, with the owner killed meanwhile.
 
 Each collection with its index is two files of a server. So both servers are told to close files that are idle, and SLUICE_COLLECTIONS may be
 larger than half of the limit of open files. The target is compared with the source after each step.
@@ -19,8 +18,7 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from bench.etcd_traffic import EtcdTraffic
-from bench.product import BLACKHOLE, Product, target_of
+from bench.product import Product, target_of
 from bench.result import Figure
 from bench.run import OURS
 from bench.workload import newest
@@ -31,8 +29,6 @@ from source.connection import Client, connect
 _COLLECTIONS = int(os.environ.get("SLUICE_COLLECTIONS", "1000"))
 _STORM = 1_000
 _SAMPLED = 200
-_DROP_GOAL = 1_000
-"""Bytes to etcd, for the record of a drop and its end."""
 _THREADS = 4
 _DEADLINE_SECONDS = 3_600.0
 _LOOK_SECONDS = 1.0
@@ -86,49 +82,6 @@ def collections(stack: DevStack) -> list[Figure]:
         Figure.less_is_better("collections_dropped", dropped, "s", baseline=made),
         Figure.less_is_better(
             "collections_memory", sum(memory.values()), "MiB", baseline=sum(memory.values()), note=note
-        ),
-    ]
-
-
-def dropped_database(stack: DevStack) -> list[Figure]:
-    """The source logs the drop of each collection first. The owner is killed while it sees them."""
-    database = f"bench_{uuid.uuid4().hex[:8]}"
-    steps = _Steps()
-    with connect(stack.source_uri) as source, Product(stack) as product:
-        _close_idle_files(source)
-        product.warm_up(source)
-        with steps.timed("made at the source"):
-            _at_once(lambda number: source[database].create_collection(f"c{number:06}"), _COLLECTIONS)
-        with steps.timed("begun"):
-            id = product.create(database, sink=BLACKHOLE)
-            product.until_begun(id)
-            product.until_at(id, newest(source))
-        with EtcdTraffic(product.etcd, product.layout) as traffic, ThreadPoolExecutor(1) as beside:
-            with steps.timed("dropped at the source"):
-                dropping = beside.submit(source.drop_database, database)
-                _until(lambda: bool(product.etcd.range(product.layout.ddls(id)).items), "the first drop in etcd")
-                product.kill("owner")
-                product.start("owner")
-                with product.usage() as usage:
-                    dropping.result()
-            with steps.timed("and then downstream"), product.usage() as after:
-                product.until_at(id, newest(source))
-        product.remove(id)
-    _, begun, at_source, downstream = steps.seconds.values()
-    peak = {part: max(usage.peak[part], after.peak[part]) / 2**20 for part in OURS}
-    note = ", ".join(f"{part} {size:.0f}" for part, size in peak.items())
-    of = f"{_COLLECTIONS} collections; the baseline is the source's own time for it"
-    traffic_note = f"{traffic.writes} transactions, the largest value {traffic.largest} bytes; the baseline is a drop record's goal"
-    return [
-        Figure.less_is_better(
-            "database_begun", begun, "s", baseline=at_source, note="the baseline is the source's time to drop it"
-        ),
-        Figure.less_is_better("database_dropped", at_source + downstream, "s", baseline=at_source, note=of),
-        Figure.less_is_better(
-            "database_dropped_etcd", traffic.bytes / _COLLECTIONS, "bytes/drop", baseline=_DROP_GOAL, note=traffic_note
-        ),
-        Figure.less_is_better(
-            "database_dropped_memory", sum(peak.values()), "MiB", baseline=sum(peak.values()), note=note
         ),
     ]
 

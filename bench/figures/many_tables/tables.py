@@ -12,7 +12,7 @@ import statistics
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -163,25 +163,31 @@ def _measured(product: Product) -> Iterator[list[Spell]]:
 
 
 def _plant(product: Product, source: Client, stack: DevStack, database: str, size: int) -> ChangefeedId:
-    """A changefeed as its owner leaves it just after its beginning."""
+    at = newest(source)
+    real = [
+        schema_of(TableId(found["info"]["uuid"].hex()), database, found["name"], at)
+        for found in source[database].list_collections()
+    ]
+    planted = [
+        schema_of(TableId(uuid.uuid4().hex), database, f"p{number:06}", at) for number in range(size - len(real))
+    ]
+    return plant(product, stack.source_uri, database, [*real, *planted], at)
+
+
+def plant(product: Product, source: str, database: str, tables: Sequence[TableSchema], at: Position) -> ChangefeedId:
+    """A changefeed into the blackhole, as its owner leaves it just after its beginning."""
     id = ChangefeedId(f"f-{uuid.uuid4().hex[:8]}")
     fields = {
         "id": id,
-        "source": stack.source_uri,
+        "source": source,
         "sink": BLACKHOLE,
         "start": "now",
         "filter": {"tables": [f"{database}.*"]},
     }
     configuration = Configuration.parse(fields)
     info = ChangefeedInfo(capture=Capture.OPLOG, configuration=configuration, created_at=datetime.now(UTC))
-    at = newest(source)
-    real = [
-        _schema(TableId(found["info"]["uuid"].hex()), database, found["name"], at)
-        for found in source[database].list_collections()
-    ]
-    planted = [_schema(TableId(uuid.uuid4().hex), database, f"p{number:06}", at) for number in range(size - len(real))]
     layout = product.layout
-    for batch in batches(Put(layout.schema(id, table.id), encode(table)) for table in (*real, *planted)):
+    for batch in batches(Put(layout.schema(id, table.id), encode(table)) for table in tables):
         product.etcd.txn((), batch)
     status = ChangefeedStatus(
         start=at,
@@ -199,7 +205,7 @@ def _plant(product: Product, source: Client, stack: DevStack, database: str, siz
     return id
 
 
-def _schema(id: TableId, database: str, name: str, at: Position) -> TableSchema:
+def schema_of(id: TableId, database: str, name: str, at: Position) -> TableSchema:
     index = Document.of({"v": 2, "key": {"customer": 1, "at": -1}, "name": "customer_1_at_-1"})
     return TableSchema(
         id=id,
