@@ -78,24 +78,27 @@ class SchemaVersions:
 
     def adopt(self, bases: Iterable[TableSchema]) -> SchemaVersions:
         """With tables whose definition is known from a position on: at the start, or when they enter the filter."""
-        draft = _VersionsDraft(self._layers, self._floor)
+        draft = self.draft()
         for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
             draft.adopt(base)
-        return draft.finish()
+        return draft.versions
+
+    def draft(self) -> SchemaDraft:
+        return SchemaDraft(self._layers, self._floor)
 
     def apply(self, event: DdlEvent) -> SchemaVersions:
         return self.apply_all((event,))
 
     def apply_all(self, events: Iterable[DdlEvent]) -> SchemaVersions:
         """In stream order. All events share one copy: a dropDatabase comes with thousands of drops."""
-        draft = _VersionsDraft(self._layers, self._floor)
+        draft = self.draft()
         for event in sorted(events, key=lambda event: event.position):
             draft.apply(event)
-        return draft.finish()
+        return draft.versions
 
     def effects(self, events: Iterable[DdlEvent]) -> Iterator[tuple[DdlEvent, SchemaChange]]:
         """Each event with its changes to tables, in stream order."""
-        draft = _VersionsDraft(self._layers, self._floor)
+        draft = self.draft()
         for event in sorted(events, key=lambda event: event.position):
             draft.effect = {}
             draft.apply(event)
@@ -109,13 +112,13 @@ class SchemaVersions:
         events: Iterable[DdlEvent],
     ) -> SchemaVersions:
         """Forgets these tables and names, and derives them from their bases and events. The events concern no others."""
-        draft = _VersionsDraft(self._layers, None)
+        draft = SchemaDraft(self._layers, None)
         draft.forget(tables, names)
         for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
             draft.adopt(base)
         for event in sorted(events, key=lambda event: event.position):
             draft.apply(event)
-        return replace(draft.finish(), _floor=self._floor)
+        return replace(draft.versions, _floor=self._floor)
 
     def agrees(self, other: SchemaVersions, since: Position) -> bool:
         """Whether both surely have the same answers at all positions from `since` on."""
@@ -208,15 +211,17 @@ class SchemaVersions:
         return SchemaVersions(self._layers.merged(self._floor), self._floor)
 
 
-class _VersionsDraft:
-    """The next `SchemaVersions`, under construction."""
+class SchemaDraft:
+    """The next `SchemaVersions`, under construction, for events of which each is judged by what those before it have changed."""
 
     def __init__(self, layers: SchemaLayers, floor: Position | None) -> None:
         self._layers = layers.draft()
         self._floor = floor
         self.effect: SchemaChange = {}
 
-    def finish(self) -> SchemaVersions:
+    @property
+    def versions(self) -> SchemaVersions:
+        """So far: it grows with each event that is applied here."""
         return SchemaVersions(self._layers, self._floor)
 
     def forget(self, tables: Iterable[TableId], names: Iterable[TableName]) -> None:

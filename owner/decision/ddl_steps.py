@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -21,8 +22,8 @@ from owner.decision.state import ChangefeedState, TableCheckpoints
 _MOST_TOGETHER = 48
 _MOST_BYTES_TOGETHER = 200_000
 """Of one transaction: etcd accepts 128 operations and 1.5 MiB, and a DDL's record contains options and indexes."""
-_MOST_STEPS = 512
-"""Per decision: after dropDatabase each table of the database has a DDL that may run."""
+_MOST_BEGUN = 512
+"""Observed, and applied, per decision: after dropDatabase each table of the database has a DDL that may run."""
 
 
 def ddl_steps(
@@ -42,9 +43,10 @@ def ddl_steps(
         and (why := _goes_on_without(record, record.refused, state, waiting, classifier))
     ]
     others: list[Step] = []
+    begun = Counter[DdlState]()
     for record in gate.runnable:
         progress = state.executions.get(record.position)
-        if record.position not in state.records or (progress is None and len(others) >= _MOST_STEPS):
+        if record.position not in state.records or (progress is None and begun[record.state] == _MOST_BEGUN):
             continue
         step = next_step(
             _as_it_can_be(_as_wished_now(record, classifier), waiting, state.checkpoints),
@@ -56,6 +58,7 @@ def ddl_steps(
         if isinstance(step, ReleaseDdl):
             releases.append(step)
         elif step is not None and (state.isolates or not isinstance(step, Refuse)):
+            begun[record.state] += progress is None
             others.append(step)
     started = others if state.status.lifecycle.running else []
     return [*releases, *started]

@@ -13,7 +13,7 @@ from changefeed.records import DdlRecord, TableVerb
 from changefeed.table import TableId
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.stragglers import known_tables, named_tables, nameless
-from owner.decision.state import ChangefeedState, Tip, bound_of, checkpoint_now, published
+from owner.decision.state import ChangefeedState, Tip, TipDraft, bound_of, checkpoint_now, published
 from owner.tables import recopy
 from schema_store.definition import enters
 
@@ -44,6 +44,7 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
     without_name = set(nameless(state.records.values()))
     _record_own(state, seen, classifier, known_below, end, now)
     tables = seen.tip.by_uuid() if state.arrived else {}
+    draft: TipDraft | None = None
     for index, shown in enumerate(state.arrived):
         if shown.position in state.records or shown.position < known_below:
             continue
@@ -64,7 +65,10 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
         if record is not None:
             seen.records.append(record)
             without_name |= named_tables(record) if record.taken else set()
-            seen.tip = seen.tip.apply(record.event)
+            if draft is None:
+                draft = seen.tip.draft()
+                seen.tip = draft.versions
+            draft.apply(record.event)
             tables = seen.tip.by_uuid() if event.type is DdlType.NEW_UUID else tables
     return seen
 
