@@ -54,6 +54,8 @@ class Document:
         def validate(value: object) -> Document:
             if isinstance(value, Document):
                 return value
+            if value == {}:
+                return _EMPTY
             text = json.dumps(value)
             return _common(text) if len(text) <= _SMALL else _read(text)
 
@@ -63,6 +65,9 @@ class Document:
         return core_schema.no_info_plain_validator_function(
             validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
         )
+
+
+_EMPTY = Document.of({})
 
 
 def _read(text: str) -> Document:
