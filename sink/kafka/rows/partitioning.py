@@ -1,55 +1,82 @@
-"""`partition_of`: the partition of a key, as the producers of Java compute it (`murmur2`). Pure, and called for each message.
+"""`partitions_of`: the partitions of keys, as the producers of Java compute them (`murmur2`). Pure, and called for each batch of messages.
 
-It is computed here and not by the client, which takes the number of partitions that the topic has at that moment: if somebody adds some,
+They are computed here and not by the client, which takes the number of partitions that the topic has at that moment: if somebody adds some,
 a key would go on elsewhere, and its earlier and later changes would be read in any order.
+
+Keys of one length are hashed at once: one big integer has a hash of 32 bits in each of its lanes of 64 bits, so that the product of a lane
+does not reach the next one. That is a quarter of the cost of one key after the other. Six keys of 8 bytes, which is two words each:
+
+    word 0      a0 b0 c0 d0 e0 f0       the first words of all keys, side by side
+    lanes       a0  0 c0  0 e0  0       two integers, with every other key
+                b0  0 d0  0 f0  0
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from struct import Struct, unpack
-from typing import TypeAlias
+from collections import defaultdict
+from collections.abc import Sequence
+from struct import iter_unpack, unpack_from
 
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
 _MASK = 0xFFFFFFFF
-_MOST_BEGUN = 4096
-_Begun: TypeAlias = tuple[int, Callable[[bytes, int], tuple[int, ...]], int | None]
-_begun: dict[tuple[int, bytes], _Begun] = {}
-"""By length and beginning, since the keys of a table mostly begin alike, with the name of their field and the type of its value: the hash
-of the beginning, what reads the words behind it, and where the bytes behind these are, if there are any.
-"""
+_WORD, _WORD_BITS, _LANE = 4, 32, 8
+_FEW = 16
+"""So many keys of one length are as quick one after the other."""
 
 
 def partition_of(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
+def partitions_of(keys: Sequence[bytes], partitions: int) -> list[int]:
+    places: defaultdict[int, list[int]] = defaultdict(list)
+    for place, key in enumerate(keys):
+        places[len(key)].append(place)
+    found = [0] * len(keys)
+    for alike in places.values():
+        some = [keys[place] for place in alike]
+        hashes = hashes_of(some) if len(some) > _FEW else map(murmur2, some)
+        for place, hash in zip(alike, hashes, strict=True):
+            found[place] = (hash & 0x7FFFFFFF) % partitions
+    return found
+
+
 def murmur2(key: bytes) -> int:
     """As an unsigned number."""
     length = len(key)
-    head = 24 if length > 24 else 8 if length > 8 else 0
-    known = length, key[:head]
-    h, words, tail_at = _begun.get(known) or _begin(known)
-    h = _mixed(h, words(key, head))
-    if tail_at is not None:
-        h = (h ^ int.from_bytes(key[tail_at:], "little")) * _M & _MASK
+    body, rest = length & ~3, length & 3
+    h = _SEED ^ length
+    for (word,) in iter_unpack("<I", key[:body]):
+        k = word * _M & _MASK
+        h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
+    if rest:
+        h = (h ^ int.from_bytes(key[body:], "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK
     return h ^ h >> 15
 
 
-def _mixed(h: int, words: Iterable[int]) -> int:
-    for word in words:
-        k = word * _M & _MASK
-        h = h * _M & _MASK ^ (k ^ k >> 24) * _M & _MASK
-    return h
+def hashes_of(keys: Sequence[bytes]) -> Sequence[int]:
+    """Of keys that have the same length."""
+    length, lanes = len(keys[0]), (len(keys) + 1) // 2
+    filler = bytes(-length % _WORD)
+    words = memoryview(filler.join([*keys, b""])).cast("I")
+    width = (length + len(filler)) // _WORD
+    columns = [int.from_bytes(words[at::width].tobytes(), "little") for at in range(width)]
+    even, odd = (_hashed([column >> shift for column in columns], lanes, length) for shift in (0, _WORD_BITS))
+    return unpack_from(f"<{len(keys)}I", (even | odd << _WORD_BITS).to_bytes(lanes * _LANE, "little"))
 
 
-def _begin(known: tuple[int, bytes]) -> _Begun:
-    length, head = known
-    h = _mixed(_SEED ^ length, unpack(f"<{len(head) >> 2}I", head))
-    words = Struct(f"<{(length >> 2) - (len(head) >> 2)}I").unpack_from
-    if len(_begun) >= _MOST_BEGUN:
-        _begun.clear()
-    begun = _begun[known] = h, words, length & ~3 if length & 3 else None
-    return begun
+def _hashed(columns: Sequence[int], lanes: int, length: int) -> int:
+    """`murmur2` in each lane. What else a column or a shift to the right brings into a lane is masked."""
+    one = int.from_bytes((1).to_bytes(_LANE, "little") * lanes, "little")
+    mask, byte = one * _MASK, one * 0xFF
+    h = one * (_SEED ^ length)
+    whole = length // _WORD
+    for words in columns[:whole]:
+        k = (words & mask) * _M & mask
+        h = (h * _M ^ (k ^ k >> 24 & byte) * _M) & mask
+    for rest in columns[whole:]:
+        h = (h ^ rest & mask) * _M & mask
+    h = (h ^ h >> 13 & mask) * _M & mask
+    return h ^ h >> 15 & mask

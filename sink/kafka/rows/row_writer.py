@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import TypeAlias
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -17,7 +18,7 @@ from changefeed.row_tally import RowTally
 from sink.events.formats.message_format import KeyedMessage, MessageFormat
 from sink.kafka.brokers.sender import Addressed, Sender
 from sink.kafka.rows.large_rows import LargeRows
-from sink.kafka.rows.partitioning import partition_of
+from sink.kafka.rows.partitioning import partition_of, partitions_of
 from sink.kafka.rows.topic_facts import TopicFacts
 from sink.kafka.topics import Topics
 from sink.receipt import Receipt
@@ -25,6 +26,10 @@ from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write,
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _new = tuple.__new__
+
+Place: TypeAlias = tuple[str, int | None]
+"""A topic, and a partition of it, which is None if it follows from the key."""
+_NOWHERE: Place = "", None
 
 
 class RowTopics:
@@ -36,15 +41,17 @@ class RowTopics:
         self._by_table = options.partition_by is PartitionBy.TABLE
         self._tables: dict[str, int] = {}
 
-    def of(self, table: TargetTable) -> tuple[str, int | None]:
-        """The partition is None if it follows from the key."""
+    def of(self, table: TargetTable) -> Place:
         topic = self._topics.of(table.name)
         return topic, self._fixed(table.id) if self._by_table else None
 
-    def address(self, topic: str, fixed: int | None, message: KeyedMessage) -> Addressed:
-        key = message[0]
-        assert key is not None
-        return _new(Addressed, (topic, partition_of(key, self._partitions) if fixed is None else fixed, *message))
+    def addressed(self, places: Sequence[Place], messages: Sequence[KeyedMessage]) -> list[Addressed]:
+        """`places`: the topics of the messages. Each message of a row has a key."""
+        partitions = partitions_of([key for key, _, _ in messages if key is not None], self._partitions)
+        return [
+            _new(Addressed, (topic, partition if fixed is None else fixed, key, value, headers))
+            for (topic, fixed), partition, (key, value, headers) in zip(places, partitions, messages, strict=True)
+        ]
 
     def _fixed(self, table: str) -> int:
         if table not in self._tables:
@@ -75,15 +82,17 @@ class KafkaRowWriter:
         return KafkaRun(self)
 
     def prepare(self, changes: Sequence[RowChange]) -> list[Addressed]:
-        made, address, change_of = [], self._topics.address, self._format.change
-        table, topic, fixed = None, "", None
+        places: list[Place] = []
+        messages: list[KeyedMessage] = []
+        change_of, table, place = self._format.change, None, _NOWHERE
         for change in changes:
             if change.table is not table:
                 table = change.table
-                topic, fixed = self._topics.of(table)
+                place = self._topics.of(table)
             for message in change_of(change):
-                made.append(address(topic, fixed, message))  # noqa: PERF401 - called for each change
-        return made
+                places.append(place)
+                messages.append(message)
+        return self._topics.addressed(places, messages)
 
     def write(self, messages: Sequence[Addressed]) -> WriteResult:
         sizes = [len(key or b"") + len(value or b"") for _, _, key, value, _ in messages]
@@ -129,8 +138,7 @@ class KafkaDocumentLoader:
     def __init__(self, writer: KafkaRowWriter, format: MessageFormat, topics: RowTopics, table: TargetTable) -> None:
         self._writer = writer
         self._copied = format.copied
-        self._address = topics.address
-        self._topic, self._fixed = topics.of(table)
+        self._topics = topics
         self._table = table
 
     def empty(self) -> bool:
@@ -140,16 +148,13 @@ class KafkaDocumentLoader:
         return 0
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
-        self._writer.write(list(self._messages(documents, read_ts)))
+        copied, table = self._copied, self._table
+        messages = [message for document in documents for message in copied(table, document, _key(document), read_ts)]
+        self._writer.write(self._topics.addressed([self._topics.of(table)] * len(messages), messages))
 
     def finish(self) -> tuple[Receipt, ...]:
         self._writer.settle()
         return ()
-
-    def _messages(self, documents: Iterable[bytes], read_ts: ClusterTime) -> Iterator[Addressed]:
-        for document in documents:
-            for message in self._copied(self._table, document, _key(document), read_ts):
-                yield self._address(self._topic, self._fixed, message)
 
 
 def _key(document: bytes) -> bytes:
