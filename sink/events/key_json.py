@@ -1,4 +1,4 @@
-"""`key_json`, `message_key_json`: a row's key as canonical Extended JSON: as the source has it, and as messages are keyed by it. Pure.
+"""`key_json`, `keys_json`: a row's key as canonical Extended JSON: as the source has it, and also as its messages are keyed. Pure.
 
 Called for each change. Most keys are one ObjectId or integer, which is written at once; the others go through `to_json` and `message_key`.
 """
@@ -23,16 +23,18 @@ _int64: Callable[[bytes, int], tuple[int]] = Struct("<q").unpack_from
 
 
 def key_json(key: bytes) -> str:
+    """As the source has it."""
+    return keys_json(key)[0] if _SIZES.get(key[4]) == len(key) else to_json(key)
+
+
+def keys_json(key: bytes) -> tuple[str, str]:
+    """As the source has it, and as messages are keyed."""
     if key[5:_AT] == _ID and _SIZES.get(kind := key[4]) == len(key):
-        if kind == _OBJECT_ID:
-            return f'{{"_id": {{"$oid": "{key[_AT:21].hex()}"}}}}'
         if kind == _INT32:
-            return f'{{"_id": {{"$numberInt": "{_int32(key, _AT)[0]}"}}}}'
-        return f'{{"_id": {{"$numberLong": "{_int64(key, _AT)[0]}"}}}}'
-    return to_json(key)
-
-
-def message_key_json(key: bytes) -> str:
-    if key[5:_AT] == _ID and _SIZES.get(kind := key[4]) == len(key):
-        return f'{{"_id": {{"$numberLong": "{_int32(key, _AT)[0]}"}}}}' if kind == _INT32 else key_json(key)
-    return to_json(message_key(key))
+            number = _int32(key, _AT)[0]
+            return f'{{"_id": {{"$numberInt": "{number}"}}}}', f'{{"_id": {{"$numberLong": "{number}"}}}}'
+        text = f'"$numberLong": "{_int64(key, _AT)[0]}"' if kind == _INT64 else f'"$oid": "{key[_AT:21].hex()}"'
+        text = f'{{"_id": {{{text}}}}}'
+        return text, text
+    text, keyed = to_json(key), message_key(key)
+    return text, text if keyed is key else to_json(keyed)

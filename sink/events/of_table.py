@@ -12,21 +12,21 @@ V = TypeVar("V")
 
 
 class OfTable(Generic[V]):
-    """Changes of one table mostly follow each other, so the last one is kept at hand."""
+    """Changes of one table mostly follow each other, so what was made for the last one is at hand, without a call: `last` of `table`."""
 
     def __init__(self, make: Callable[[TargetTable], V]) -> None:
         self._make = make
         self._made: dict[TargetTable, V] = {}
-        self._last: tuple[TargetTable, V] | None = None
+        self.table: TargetTable | None = None
+        self.last: V
 
     def __call__(self, table: TargetTable) -> V:
-        last = self._last
-        if last is not None and last[0] is table:
-            return last[1]
+        if table is self.table:
+            return self.last
         made = self._made.get(table)
         if made is None:
             if len(self._made) >= _MOST_TABLES:
                 self._made.clear()
             made = self._made[table] = self._make(table)
-        self._last = table, made
+        self.table, self.last = table, made
         return made

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring_ascii
 from struct import Struct
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import bson
 from bson.int64 import Int64
@@ -26,12 +26,12 @@ from bson.int64 import Int64
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.message_options import MessageEncoding
 from changefeed.event import RowType
-from sink.events.extended_json import to_json
-from sink.events.key_json import key_json
+from sink.events.key_json import key_json, keys_json
+from sink.events.message_key import message_key
 from sink.events.of_table import OfTable
 from sink.events.pos import AFTER_ALL, OF_EVENT, pos_of
 from sink.events.shaped_json import ShapedJson
-from sink.events.update_body import update_body
+from sink.events.update_body import update_body, update_json
 from sink.row import RowChange, TargetTable
 
 VERSION = 1
@@ -44,6 +44,9 @@ OPS: Mapping[RowType, str] = {
 }
 
 _KEY, _BEFORE, _AFTER, _UPDATE = b"\x03key\0", b"\x03before\0", b"\x03after\0", b"\x03update\0"
+_Write: TypeAlias = Callable[[bytes], str]
+_OfJsonTable: TypeAlias = tuple[Mapping[str, str], str, _Write, _Write]
+"""How its messages begin, by operation; the element of its version; what writes its documents, and the fields that its updates set."""
 _WALL = Struct("<6sq")
 _TIMES = Struct("<4si3sq3sqs")
 
@@ -53,8 +56,8 @@ class RowEncoder(Protocol):
         """The message of a change."""
         ...
 
-    def change_at(self, change: RowChange, pos: str) -> bytes:
-        """The same. `pos` is that of the change, which the caller needs, too."""
+    def keyed(self, change: RowChange, pos: str) -> tuple[bytes, bytes]:
+        """What it is keyed by, and the message. `pos` is that of the change, which the caller needs, too."""
         ...
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
@@ -74,9 +77,12 @@ class BsonRows:
         self._of = OfTable(self._made)
 
     def change(self, change: RowChange) -> bytes:
-        return self.change_at(change, event_pos(change))
+        return self._changed(change, event_pos(change))
 
-    def change_at(self, change: RowChange, pos: str) -> bytes:
+    def keyed(self, change: RowChange, pos: str) -> tuple[bytes, bytes]:
+        return message_key(change.key), self._changed(change, pos)
+
+    def _changed(self, change: RowChange, pos: str) -> bytes:
         table, type_, key, document, update, time, _, details = change
         body = b"" if update is None else _UPDATE + update_body(update)
         about = images = b""
@@ -138,13 +144,20 @@ class JsonRows:
         self._of = OfTable(self._made)
 
     def change(self, change: RowChange) -> bytes:
-        return self.change_at(change, event_pos(change))
+        return self._changed(change, event_pos(change), key_json(change.key))
 
-    def change_at(self, change: RowChange, pos: str) -> bytes:
-        table, type_, key, document, update, time, _, details = change
-        heads, schema, json = self._of(table)
-        body = "" if update is None else f', "update": {to_json(update_body(update))}'
+    def keyed(self, change: RowChange, pos: str) -> tuple[bytes, bytes]:
+        key, message_key = keys_json(change.key)
+        return message_key.encode(), self._changed(change, pos, key)
+
+    def _changed(self, change: RowChange, pos: str, key: str) -> bytes:
+        table, type_, _, document, update, time, _, details = change
+        of = self._of
+        heads, schema, json, fields_json = of.last if table is of.table else of(table)
+        body = "" if document is None else f', "after": {json(document)}'
         about = images = ""
+        if update is not None:
+            body += f', "update": {update_json(update, fields_json)}'
         if details is not None:
             wall, transaction, before, after, found = details
             about = "" if wall is None else f', "wall": {wall}'
@@ -154,25 +167,23 @@ class JsonRows:
                 images = f', "images": "{found}"'
                 was = "" if before is None else f', "before": {json(before)}'
                 body = was + ("" if after is None else f', "after": {json(after)}') + body
-        if document is not None:
-            body += f', "after": {json(document)}'
-        return _json_message(heads[OPS[type_]], pos, time, f"{about}, {schema}{images}", key, body)
+        return _json_message(heads[OPS[type_]], pos, time, f"{about}{schema}{images}", key, body)
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
-        heads, schema, json = self._of(table)
+        heads, schema, json, _ = self._of(table)
         time, after = read_ts.to_int(), f', "after": {json(document)}'
-        return _json_message(heads[COPIED], f"{time:016X}{AFTER_ALL}", time, f", {schema}", key, after)
+        return _json_message(heads[COPIED], f"{time:016X}{AFTER_ALL}", time, schema, key_json(key), after)
 
-    def _made(self, table: TargetTable) -> tuple[dict[str, str], str, Callable[[bytes], str]]:
+    def _made(self, table: TargetTable) -> _OfJsonTable:
         feed, ns, id_ = map(encode_basestring_ascii, (self._feed, str(table.name), table.id))
-        common = f'"ns": {ns}, "id": {id_}'
+        common = f'"ns": {ns}, "id": {id_}, "pos": "'
         heads = {op: f'{{"v": {VERSION}, "feed": {feed}, "op": "{op}", {common}' for op in (*OPS.values(), COPIED)}
-        return heads, f'"schema": "{pos_of(table.version)}"', ShapedJson().text
+        return heads, f', "schema": "{pos_of(table.version)}"', ShapedJson().text, ShapedJson().text
 
 
-def _json_message(head: str, pos: str, time: int, about: str, key: bytes, body: str) -> bytes:
+def _json_message(head: str, pos: str, time: int, about: str, key: str, body: str) -> bytes:
     ts = f'{{"t": {time >> 32}, "i": {time & 0xFFFFFFFF}}}'
-    return f'{head}, "pos": "{pos}", "ts": {ts}{about}, "key": {key_json(key)}{body}}}'.encode()
+    return f'{head}{pos}", "ts": {ts}{about}, "key": {key}{body}}}'.encode()
 
 
 def _element(fields: Mapping[str, object]) -> bytes:

@@ -14,9 +14,10 @@ made, in which one struct reads each run of fields up to one whose size varies. 
         n3, v3 = unpack1(raw, at)                                           # 3si
         if n3 != N3: return
         at += 7
-        return TEXT % (v0, v1, v2, v3) if at == end and not raw[end] else None
+        if at != end or raw[end]: return
+        return f'{T0}{v0}{T1}{v1}{T2}{v2}{T3}{v3}{REST}'
 
-    TEXT = {"_id": {"$numberInt": "%d"}, "n": {"$numberInt": "%d"}, "s": %s, "t": {"$numberInt": "%d"}}
+    T0 = {"_id": {"$numberInt": "   T1 = "}, "n": {"$numberInt": "   T2 = "}, "s":    T3 = , "t": {"$numberInt": "   REST = "}}
 
 No byte of a document gets into the source of such a function. A document of another shape is written by `to_json`, and its shape is the one
 that is tried from then on. Where that happens again and again, or a document has a field of a seldom type, `to_json` writes all for a while.
@@ -115,18 +116,20 @@ def _writer_of(fields: tuple[_Field, ...], dialect: Dialect) -> _Writer:
         "quoted": encode_basestring_ascii,
         "double": double_text,
         "date": iso_date,
+        "booleans": ("false", "true"),
         "document": dialect.nested,
         "array": dialect.array,
     }
     forms = _forms(dialect)
     lines = [f"end, at = len(raw) - 1, {_SIZE_BYTES}"]
-    texts, values = [], []
+    text, values = "{", ""
     layout, run = "<", list[tuple[str, str]]()
     for number, (kind, name) in enumerate(fields):
-        code, text, value = forms[kind]
-        texts.append(field_name(name).replace("%", "%%") + text)
+        code, before, after, value = forms[kind]
+        text += f"{dialect.forms.comma if number else ''}{field_name(name)}{before}"
         if value:
-            values.append(value.format(f"v{number}"))
+            scope[f"T{number}"], text = text, after
+            values += f"{{T{number}}}{{{value.format(f'v{number}')}}}"
         scope[f"N{number}"] = bytes([kind]) + name + b"\0"
         layout += f"{len(name) + 2}s{code}"
         run.append((f"n{number}", f"v{number}" if code else ""))
@@ -148,26 +151,26 @@ def _writer_of(fields: tuple[_Field, ...], dialect: Dialect) -> _Writer:
         elif varies:
             lines += (f"begin, at = at - {_SIZE_BYTES}, at - {_SIZE_BYTES} + v{number}",)
             lines += (f"v{number} = {_NESTED[kind]}(raw, begin)",)
-    lines.append(f"return TEXT % ({''.join(f'{value}, ' for value in values)}) if at == end and not raw[end] else None")
-    scope["TEXT"] = f"{{{dialect.forms.comma.join(texts)}}}"
+    scope["REST"] = f"{text}}}"
+    lines += ("if at != end or raw[end]: return", f"return f'{values}{{REST}}'")
     exec("def text(raw):\n" + "".join(f"    {line}\n" for line in lines), scope)  # noqa: S102 - made of the lines above alone
     writer: _Writer = scope["text"]
     return writer
 
 
-def _forms(dialect: Dialect) -> dict[int, tuple[str, str, str]]:
-    """By type: the layout of its value, the text of it, and what is put in there."""
+def _forms(dialect: Dialect) -> dict[int, tuple[str, str, str, str]]:
+    """By type: the layout of its value, what stands before and behind its text, and what its text is."""
     forms = dialect.forms
-    date = ("%s", "date({})") if forms.date is None else ("%d".join(forms.date), "{}")
+    date = ("", "", "date({})") if forms.date is None else (*forms.date, "{}")
     return {
-        _INT32: ("i", "%d".join(forms.int32), "{}"),
-        _INT64: ("q", "%d".join(forms.int64), "{}"),
-        _DOUBLE: ("d", "%s", "double({})"),
+        _INT32: ("i", *forms.int32, "{}"),
+        _INT64: ("q", *forms.int64, "{}"),
+        _DOUBLE: ("d", "", "", "double({})"),
         _DATE: ("q", *date),
-        _OBJECT_ID: ("12s", '{"$oid": "%s"}', "{}.hex()"),
-        _BOOLEAN: ("?", "%s", '"true" if {} else "false"'),
-        _NULL: ("", "null", ""),
-        _STRING: ("i", "%s", "{}"),
-        _DOCUMENT: ("i", "%s", "{}"),
-        _ARRAY: ("i", "%s", "{}"),
+        _OBJECT_ID: ("12s", '{"$oid": "', '"}', "{}.hex()"),
+        _BOOLEAN: ("?", "", "", "booleans[{}]"),
+        _NULL: ("", "null", "", ""),
+        _STRING: ("i", "", "", "{}"),
+        _DOCUMENT: ("i", "", "", "{}"),
+        _ARRAY: ("i", "", "", "{}"),
     }

@@ -1,4 +1,4 @@
-"""`update_body`: the "update" of a message from the change's raw `updateDescription`. Pure.
+"""`update_body`, `update_json`: the "update" of a message from the change's raw `updateDescription`, in BSON and as canonical Extended JSON. Pure.
 
     {updatedFields: {n: 2}, removedFields: ["a.b"], truncatedArrays: [{field: "x", newSize: 2}], disambiguatedPaths: {}}
     {set: {n: 2}, unset: ["a.b"], truncate: [{field: "x", size: 2}]}
@@ -15,6 +15,7 @@ from struct import Struct
 import bson
 
 from changefeed.errors import InvariantError
+from sink.events.extended_json import to_json
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _DOCUMENT, _ARRAY, _BOOLEAN = 0x03, 0x04, 0x08
@@ -26,6 +27,18 @@ _NAMES = {
 }
 _TRUNCATED, _UPSERT = b"truncatedArrays", b"upsert"
 _EMPTY_SIZE = 5
+_UPDATED = b"\x03updatedFields\0"
+_NOTHING_ELSE = b"\x04removedFields\0\x05\0\0\0\0\x04truncatedArrays\0\x05\0\0\0\0\0"
+_SET_AT = 4 + len(_UPDATED)
+
+
+def update_json(description: bytes, text: Callable[[bytes], str]) -> str:
+    """`text`: writes the document of the fields that are set. Most updates do nothing else."""
+    if description.endswith(_NOTHING_ELSE) and description.startswith(_UPDATED, 4):
+        fields = description[_SET_AT : -len(_NOTHING_ELSE)]
+        if len(fields) == _INT32(fields, 0)[0] > _EMPTY_SIZE:
+            return f'{{"set": {text(fields)}}}'
+    return to_json(update_body(description))
 
 
 def update_body(description: bytes) -> bytes:

@@ -14,7 +14,9 @@ class RowHeaders:
         self._of = OfTable(_made)
 
     def of(self, table: TargetTable, op: str, pos: str) -> Headers:
-        return [*self._of(table)[op], (POS, pos.encode())]
+        of = self._of
+        made = of.last if table is of.table else of(table)
+        return [*made[op], (POS, pos.encode())]
 
 
 def _made(table: TargetTable) -> dict[str, Headers]:

@@ -12,7 +12,7 @@ from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
 from sink.events.formats.message_format import KeyedMessage, headers_of
 from sink.events.formats.row_headers import RowHeaders
-from sink.events.key_json import message_key_json
+from sink.events.key_json import keys_json
 from sink.events.message import (
     Message,
     copy_end_message,
@@ -41,8 +41,8 @@ class SluiceFormat:
 
     def change(self, change: RowChange) -> Sequence[KeyedMessage]:
         pos = event_pos(change)
-        headers = self._headers.of(change.table, OPS[change.type], pos)
-        return (_new(KeyedMessage, (self._key(change.key), self._encoder.change_at(change, pos), headers)),)
+        key, value = self._encoder.keyed(change, pos)
+        return (_new(KeyedMessage, (key, value, self._headers.of(change.table, OPS[change.type], pos))),)
 
     def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> Sequence[KeyedMessage]:
         headers = self._headers.of(table, COPIED, f"{read_ts.to_int():016X}{AFTER_ALL}")
@@ -65,7 +65,7 @@ class SluiceFormat:
         return self._keyless(watermark_message(self._feed, at, behind), "w")
 
     def _key(self, key: bytes) -> bytes:
-        return message_key_json(key).encode() if self._json else message_key(key)
+        return keys_json(key)[1].encode() if self._json else message_key(key)
 
     def _keyless(self, message: Message, op: str) -> KeyedMessage:
         pos, table = str(message.fields["pos"]), message.fields.get("id")

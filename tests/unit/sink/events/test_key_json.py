@@ -12,7 +12,7 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 
 from sink.events.extended_json import to_json
-from sink.events.key_json import key_json, message_key_json
+from sink.events.key_json import key_json, keys_json
 from sink.events.message_key import message_key
 
 _IDS: list[Any] = [
@@ -29,4 +29,4 @@ _IDS: list[Any] = [
 def test_a_key_is_written_as_any_document(id_: Any, beside: dict[str, Any]) -> None:
     for key in (bson.encode({"_id": id_, **beside}), bson.encode({**beside, "_id": id_})):
         assert key_json(key) == to_json(key)
-        assert message_key_json(key) == to_json(message_key(key))
+        assert keys_json(key) == (to_json(key), to_json(message_key(key)))
