@@ -67,12 +67,12 @@ class Sender:
         if lent is None:
             self._taken_from = self._clients()
             lent = self._lent = self._taken_from.take()
-        produce, topics = lent.producer.produce, self._topics
+        produce, topics = lent.producer.produce, self._topics  # by position: what has a name costs a fifth more
         for topic, partition, key, value, headers in messages:
             topics.add(topic)
             while True:
                 try:
-                    produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # it only reads them
+                    produce(topic, value, key, partition, None, None, 0, headers)  # type: ignore[arg-type]  # it only reads them
                     break
                 except BufferError:
                     self._wait(lent, full=True)
