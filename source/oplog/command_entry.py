@@ -29,7 +29,7 @@ _OPENING_BYTES = 200
 
 def is_command(entry: bytes) -> bool:
     """First searches only the bytes where a command has it, since every row pays for the search. A row may contain these bytes too."""
-    return _COMMAND in entry[:_OPENING_BYTES] and _op(entry) == _COMMAND
+    return entry.find(_COMMAND, 0, _OPENING_BYTES) >= 0 and _op(entry) == _COMMAND
 
 
 def holds_command(entry: bytes) -> bool:

@@ -15,7 +15,7 @@ its index among the operations of that time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
+from struct import Struct, error
 
 from changefeed.errors import InvariantError
 from source.oplog.place import FIRST, place
@@ -26,6 +26,8 @@ from source.raw.row_header import Header
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _INT64: Callable[[bytes, int], tuple[int]] = Struct("<q").unpack_from
+_TIME: Callable[[bytes, int], tuple[bytes, int, bytes]] = Struct("<4sQ7s").unpack_from
+"""What `ts` is called, its value, and what follows."""
 _UINT64: Callable[[bytes, int], tuple[int]] = Struct("<Q").unpack_from
 
 _LSID, _NUMBER = b"\x03lsid\0", b"\x12txnNumber\0"
@@ -43,6 +45,7 @@ _FIRST = FIRST.encode()
 _RETRYABLE_WRITES = b"\0\x01\0\0\0"
 _MOST_OPENINGS = 100_000
 _new = tuple.__new__
+_KEY_PLACE = Header._fields.index("key")
 
 
 def _head(op: bytes) -> bytes:
@@ -57,8 +60,11 @@ UNKNOWN = b"unknown "
 _HEADS = {_head(op): kind for op, kind in {**_TYPES, **_OTHERS}.items()}
 _HEAD_SIZE = len(_head(b"i"))
 
+_TO_O = 4 + 25 + len(_O)
+"""Without the text of the name: its size, `ui`, and the name of `o`."""
+
 _openings: dict[bytes, tuple[bytes, bytes, bytes]] = {}
-"""Type, raw `ns` document and UUID, by the bytes from `op` to `ui`."""
+"""Type, raw `ns` document and UUID, by the bytes from `op` to the document `o`."""
 
 
 class MalformedEntry(InvariantError):
@@ -70,60 +76,60 @@ def scan(entry: bytes, key_of: Callable[[bytes], bytes] | None = None) -> Header
 
     `key_of`: what of a row's key is to be taken.
     """
-    at = 4
-    if entry.startswith(_LSID, 4):
-        at = _LSID_AT + _INT32(entry, _LSID_AT)[0]
-        if entry.startswith(_NUMBER, at):
-            at += _NUMBER_SIZE
-    ns_at = at + _HEAD_SIZE
-    if entry[at:ns_at] in _HEADS:
-        o_at = ns_at + 29 + _INT32(entry, ns_at)[0]
-        opening = _openings.get(entry[at:o_at]) or _opening(entry, at, ns_at, o_at)
-        if opening is not None and entry.startswith(_O, o_at):
-            header = _scan_known(entry, opening, o_at + 3, key_of)
-            if header is not None:
-                return header
-    header = _walk(entry)
-    return header._replace(key=key_of(header.key)) if key_of is not None and header.type in ROWS else header
+    header = _scan_known(entry) or _walk(entry)
+    if key_of is None or header.type not in ROWS:
+        return header
+    return _new(Header, (*header[:_KEY_PLACE], key_of(header.key), *header[_KEY_PLACE + 1 :]))
 
 
-def _scan_known(
-    entry: bytes, opening: tuple[bytes, bytes, bytes], o_at: int, key_of: Callable[[bytes], bytes] | None
-) -> Header | None:
+def _scan_known(entry: bytes) -> Header | None:  # noqa: C901, PLR0911 - in one piece, since each call is a twentieth of it
     """None if unusual fields come before the time."""
-    kind, ns, uuid = opening
-    key = b""
-    end = o_end = o_at + _INT32(entry, o_at)[0]
-    if entry.startswith(_O2, end):
-        end += 4 + _INT32(entry, end + 4)[0]
-        key = entry[o_end + 4 : end]
-    if entry.startswith(_STATEMENT, end):
-        end += _STATEMENT_SIZE
-    if not entry.startswith(_TS, end):
+    at = 4
+    try:
+        if entry.startswith(_LSID, 4):
+            at = _LSID_AT + _INT32(entry, _LSID_AT)[0]
+            if entry.startswith(_NUMBER, at):
+                at += _NUMBER_SIZE
+        ns_at = at + _HEAD_SIZE
+        o_at = ns_at + _TO_O + _INT32(entry, ns_at)[0]
+        opening = _openings.get(entry[at:o_at]) or _opening(entry, at, ns_at, o_at)
+        if opening is None:
+            return None
+        kind, ns, uuid = opening
+        key = b""
+        end = o_end = o_at + _INT32(entry, o_at)[0]
+        if entry.startswith(_O2, end):
+            end += 4 + _INT32(entry, end + 4)[0]
+            key = entry[o_end + 4 : end]
+        if entry.startswith(_STATEMENT, end):
+            end += _STATEMENT_SIZE
+        ts, time, behind = _TIME(entry, end)
+    except error:
         return None
-    time = _UINT64(entry, end + 4)[0]
-    token = b"%08X" % _INT32(entry, end + 19)[0] if entry.startswith(_PLACE, end + 12) else _FIRST
-    spans = (0, 0, 0, 0)
+    if ts != _TS:
+        return None
+    token = b"%08X" % _INT32(entry, end + 19)[0] if behind == _PLACE else _FIRST
     if kind == b"insert":
-        key, spans = key or _key_of(entry, o_at, o_end), (o_at, o_end, 0, 0)
-    elif kind == b"delete":
+        key = key or _key_of(entry, o_at, o_end)
+        return _new(Header, (kind, time, token, ns, key, uuid, o_at, o_end, 0, 0, 0, 0, None))
+    if kind == b"update":
+        if is_replacement(entry[o_at:o_end]):
+            return _new(Header, (b"replace", time, token, ns, key, uuid, o_at, o_end, 0, 0, 0, 0, None))
+        return _new(Header, (kind, time, token, ns, key, uuid, 0, 0, o_at, o_end, 0, 0, None))
+    if kind == b"delete":
         key = entry[o_at:o_end]
-    elif kind == b"update" and is_replacement(entry[o_at:o_end]):
-        kind, spans = b"replace", (o_at, o_end, 0, 0)
-    elif kind == b"update":
-        spans = (0, 0, o_at, o_end)
-    if key_of is not None and kind in ROWS:
-        key = key_of(key)
-    return _new(Header, (kind, time, token, ns, key, uuid, *spans, 0, 0, None))
+    return _new(Header, (kind, time, token, ns, key, uuid, 0, 0, 0, 0, 0, 0, None))
 
 
 def _opening(entry: bytes, at: int, ns_at: int, o_at: int) -> tuple[bytes, bytes, bytes] | None:
-    ns_end = o_at - 25
-    if entry[ns_end : o_at - 16] != _UI:
+    """The bytes from `op` to the document `o`, which follows `ui`."""
+    ui_at = o_at - len(_O) - 25
+    kind = _HEADS.get(entry[at:ns_at])
+    if kind is None or entry[ui_at : ui_at + 9] != _UI or not entry.startswith(_O, o_at - len(_O)):
         return None
     if len(_openings) >= _MOST_OPENINGS:
         _openings.clear()
-    found = _HEADS[entry[at:ns_at]], _namespace(entry[ns_at + 4 : ns_end - 1]), entry[o_at - 16 : o_at]
+    found = kind, _namespace(entry[ns_at + 4 : ui_at - 1]), entry[ui_at + 9 : ui_at + 25]
     _openings[entry[at:o_at]] = found
     return found
 

@@ -123,7 +123,8 @@ class Applier:
         if self._selective and self._take_special(change):
             return
         self._first_time.append(change)
-        self._bytes += len(change.key) + len(change.document or change.update or b"")
+        _, _, key, document, update, _, _, _ = change
+        self._bytes += len(key) + len(document or update or b"")
         if self._bytes >= self._most_bytes or len(self._first_time) >= self._room:
             self._write_beside()
 

@@ -43,7 +43,8 @@ class EarlyEnd:
         """The events before the early end, which is `at` afterwards; all events if there is none."""
         most_events, most_bytes, overdue = self._enough.events, self._enough.bytes, self._overdue
         held = last = 0
-        for count, (event, header) in enumerate(events):
+        for count, pair in enumerate(events):
+            event, header = pair
             if header.time > last:
                 if last and (count >= most_events or held >= most_bytes or overdue()):
                     at = Position(ClusterTime.from_int(header.time))
@@ -52,4 +53,4 @@ class EarlyEnd:
                         return
                 last = header.time
             held += len(event)
-            yield event, header
+            yield pair

@@ -47,10 +47,10 @@ class Gate:
         self._schemas = schemas
         self._held = held
         self._scan = job.scan
-        self._spans: dict[bytes, _Span] = {}
+        self._spans: dict[tuple[bytes, bytes], _Span] = {}
 
     def takes(self, header: Header) -> bool:
-        span = self._spans.get(header.uuid + header.ns)
+        span = self._spans.get((header.uuid, header.ns))
         if span is None:
             span = self._span(header)
         if span is _EVERYTHING:
@@ -64,7 +64,7 @@ class Gate:
             return _NOTHING if table is None else self._window_of(table)
         if not self._ours(table) and not self._known(table, header):
             return _NOTHING
-        span = self._spans[header.uuid + header.ns] = self._window_of(table)
+        span = self._spans[header.uuid, header.ns] = self._window_of(table)
         return span
 
     def _ours(self, table: TableId) -> bool:

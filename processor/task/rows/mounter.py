@@ -90,11 +90,11 @@ class Mounter:
         self._options = options or MountOptions()
         self._columns_of = columns_of
         self._made: dict[TableSchema, MountedTable] = {}
-        self._settled: dict[bytes, tuple[int, MountedTable]] = {}
+        self._settled: dict[tuple[bytes, bytes], tuple[int, MountedTable]] = {}
         """By the UUID and the name in an event: the table's last version, and the time after which it is valid."""
 
     def table(self, header: Header) -> MountedTable:
-        settled = self._settled.get(header.uuid + header.ns)
+        settled = self._settled.get((header.uuid, header.ns))
         if settled is not None and header.time > settled[0]:
             return settled[1]
         return self._look_up(header)
@@ -107,12 +107,12 @@ class Mounter:
             update = self._update_of(event, header)
         elif kind is not _DELETE:
             document = event[full_at:full_end]
-        if kind is None or document == b"" or update == b"" or not key:
+        if kind is None or not key or not (document or update or kind is _DELETE):
             raise InvariantError(
                 f"{header.type.decode()} event at {header.position}: expected a row event with a documentKey and its content, "
                 f"observed {len(header.key)} bytes of key, {len(document or b'')} of document, {len(update or b'')} of update"
             )
-        settled = self._settled.get(uuid + ns)
+        settled = self._settled.get((uuid, ns))
         table = settled[1] if settled is not None and time > settled[0] else self._look_up(header)
         if (columns := table.columns) is not None:
             document = columns.document(document) if document is not None else None
@@ -166,7 +166,7 @@ class Mounter:
             )
         mounted = self.mounted(schema)
         if self._schemas.latest(schema.id) == schema:
-            self._settled[header.uuid + header.ns] = (schema.valid_from.ts.to_int(), mounted)
+            self._settled[header.uuid, header.ns] = (schema.valid_from.ts.to_int(), mounted)
         return mounted
 
     def mounted(self, schema: TableSchema) -> MountedTable:
