@@ -13,7 +13,8 @@ The fields of a shard key are left out: they may change while the row stays the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from struct import Struct
 from typing import Any
 
 import bson
@@ -25,11 +26,20 @@ from changefeed.documents.row_key import canonical, only_id, row_key
 
 _LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _INTEGER, _DECIMAL = 0x12, 0x13
-_LONG_KEY = b"\x12\0\0\0\x12_id\0"
+_INT_KEY, _LONG_KEY = b"\x0e\0\0\0\x10_id\0", b"\x12\0\0\0\x12_id\0"
+"""Their sizes leave no room for another field."""
+_AT = len(_LONG_KEY)
+
+_int32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
+_long: Callable[[int], bytes] = Struct("<q").pack
 
 
 def message_key(document_key: bytes) -> bytes:
     """From a raw `documentKey`."""
+    if document_key.startswith(_INT_KEY):
+        return b"".join((_LONG_KEY, _long(_int32(document_key, _AT)[0]), b"\0"))
+    if document_key.startswith(_LONG_KEY):
+        return document_key
     if not only_id(document_key):
         return bson.encode({"_id": _plain(bson.decode(document_key, _LOSSLESS)["_id"])})
     found = row_key(document_key)
