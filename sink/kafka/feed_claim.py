@@ -20,7 +20,7 @@ from sink.events.formats.message_format import KeyedMessage
 from sink.events.row_message import VERSION
 from sink.kafka.brokers.clients import OpenClients
 from sink.kafka.brokers.kafka_errors import sink_error, translated
-from sink.kafka.brokers.sender import Addressed, Sender
+from sink.kafka.brokers.sender import Sender
 from sink.kafka.brokers.topic_admin import AskedTopic, TopicAdmin
 from sink.kafka.topics import Topics
 
@@ -41,7 +41,7 @@ class FeedClaim:
         asked = [AskedTopic.kept(topics.feed), AskedTopic.kept(topics.ddl), AskedTopic.compacted(topics.watermark)]
         TopicAdmin(clients, self.options).create(asked)
         with Sender(clients, str(self.options), permit) as sender:
-            sender.send([Addressed.to(topics.feed, 0, KeyedMessage(b"feed", self._content, []))])
+            sender.send([(topics.feed, 0, KeyedMessage(b"feed", self._content, []))])
         self.confirm(clients)
 
     def confirm(self, clients: OpenClients) -> None:

@@ -67,8 +67,8 @@ class OwnerSender:
         addressed: list[Addressed] = []
         for message, names in said:
             for topic in dict.fromkeys(map(self.topics.of, names)):
-                addressed += (Addressed.to(topic, number, message) for number in range(there.get(topic, 0)))
-            addressed.append(Addressed.to(self.topics.ddl, 0, message))
+                addressed += ((topic, number, message) for number in range(there.get(topic, 0)))
+            addressed.append((self.topics.ddl, 0, message))
         self.send(addressed)
 
     def send(self, messages: Iterable[Addressed]) -> None:
@@ -165,7 +165,7 @@ class KafkaMarks:
         sender = self._sender
         if self._format.in_band and self._monotonic() >= self._next_at:
             self._in_band(sender, message, tables)
-        sender.send([Addressed.to(sender.topics.watermark, 0, message._replace(key=_MARK))])
+        sender.send([(sender.topics.watermark, 0, message._replace(key=_MARK))])
 
     def _in_band(self, sender: OwnerSender, message: KeyedMessage, tables: Iterable[TableName]) -> None:
         topics = dict.fromkeys(map(sender.topics.of, tables), self._partitions)
@@ -174,7 +174,7 @@ class KafkaMarks:
         ends = sender.admin.ends(topics)
         everywhere = now >= self._next_all_at
         due = [place for place, end in ends.items() if everywhere or end != self._marked.get(place)]
-        sender.send(Addressed.to(topic, number, message) for topic, number in due)
+        sender.send((topic, number, message) for topic, number in due)
         sent = frozenset(due)
         self._marked = {place: end + 1 if place in sent else end for place, end in ends.items()}
         if everywhere:

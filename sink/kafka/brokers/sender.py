@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self, TypeAlias
 
 from confluent_kafka import KafkaException
 
 from changefeed.errors import SinkUnavailable
-from sink.events.formats.message_format import Headers, KeyedMessage
+from sink.events.formats.message_format import KeyedMessage
 from sink.kafka.brokers.clients import KafkaClients, LentProducer, OpenClients
 from sink.kafka.brokers.kafka_errors import sink_error, translated
 
@@ -30,20 +30,8 @@ _LOOK_SECONDS = 0.5
 _ASK_SECONDS = 3.0
 
 
-class Addressed(NamedTuple):
-    topic: str
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-
-    @classmethod
-    def to(cls, topic: str, partition: int, message: KeyedMessage) -> Addressed:
-        return cls(topic, partition, *message)
-
-    @property
-    def message(self) -> KeyedMessage:
-        return KeyedMessage(self.key, self.value, self.headers)
+Addressed: TypeAlias = tuple[str, int, KeyedMessage]
+"""A message for a topic and a partition."""
 
 
 class Sender:
@@ -68,7 +56,7 @@ class Sender:
             self._taken_from = self._clients()
             lent = self._lent = self._taken_from.take()
         produce, topics = lent.producer.produce, self._topics  # by position: what has a name costs a fifth more
-        for topic, partition, key, value, headers in messages:
+        for topic, partition, (key, value, headers) in messages:
             topics.add(topic)
             while True:
                 try:

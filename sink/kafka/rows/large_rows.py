@@ -34,22 +34,20 @@ class LargeRows:
         self._facts = facts
         self._place = place
 
-    def fitted(self, messages: Sequence[Addressed], sizes: Sequence[int]) -> Iterable[Addressed]:
+    def fitted(self, messages: Iterable[Addressed], sizes: Sequence[int]) -> Iterable[Addressed]:
         """`sizes`: of keys and values."""
         return messages if max(sizes, default=0) < _SMALL else self._each(messages, sizes)
 
-    def _each(self, messages: Sequence[Addressed], sizes: Sequence[int]) -> Iterator[Addressed]:
+    def _each(self, messages: Iterable[Addressed], sizes: Sequence[int]) -> Iterator[Addressed]:
         """A generator: each file is written before its message is sent."""
-        for addressed, content in zip(messages, sizes, strict=True):
-            if content < _SMALL or (size := addressed.message.size + _FRAME) <= (
-                limit := self._facts.limit(addressed.topic)
-            ):
-                yield addressed
+        for (topic, partition, message), content in zip(messages, sizes, strict=True):
+            if content < _SMALL or (size := message.size + _FRAME) <= (limit := self._facts.limit(topic)):
+                yield topic, partition, message
             else:
-                yield Addressed.to(addressed.topic, addressed.partition, self._reduced(addressed, size, limit))
+                yield topic, partition, self._reduced(topic, message, size, limit)
 
-    def _reduced(self, addressed: Addressed, size: int, limit: int) -> KeyedMessage:
-        message, headers = addressed.message, dict(addressed.message.headers)
+    def _reduced(self, topic: str, message: KeyedMessage, size: int, limit: int) -> KeyedMessage:
+        headers = dict(message.headers)
         if self._how is LargeRow.KEY_ONLY:
             return key_only(message)
         if self._how is LargeRow.CLAIM_CHECK and self._claims is not None:
@@ -58,6 +56,6 @@ class LargeRows:
             return claim_check(message, f"{self._claims}/{name}")
         key = (message.key or b"")[:_MOST_SHOWN].decode(errors="replace")
         raise RowRejected(
-            f"{self._place}: topic {addressed.topic}: the row {key} at {headers[POS].decode()} has {size} bytes as a message, expected at most "
+            f"{self._place}: topic {topic}: the row {key} at {headers[POS].decode()} has {size} bytes as a message, expected at most "
             f"{limit} (max.message.bytes); raise it and resume the table, or create a changefeed with large=claim_check or large=key_only"
         ).about(TableId(headers[TABLE].decode()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -16,7 +16,8 @@ from changefeed.config.sinks.kafka_sink import KafkaSinkOptions, PartitionBy
 from changefeed.documents.key_range import KeyRange
 from changefeed.row_tally import RowTally
 from sink.events.formats.message_format import KeyedMessage, MessageFormat
-from sink.kafka.brokers.sender import Addressed, Sender
+from sink.events.of_table import OfTable
+from sink.kafka.brokers.sender import Sender
 from sink.kafka.rows.large_rows import LargeRows
 from sink.kafka.rows.partitioning import partition_of, partitions_of
 from sink.kafka.rows.topic_facts import TopicFacts
@@ -25,11 +26,14 @@ from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
-_new = tuple.__new__
 
-Place: TypeAlias = tuple[str, int | None]
-"""A topic, and a partition of it, which is None if it follows from the key."""
-_NOWHERE: Place = "", None
+
+class TopicBatch(NamedTuple):
+    """Messages, each with its topic and partition. There is no object for each: it would cost as much as its place in a partition."""
+
+    topics: Sequence[str]
+    partitions: Sequence[int]
+    messages: Sequence[KeyedMessage]
 
 
 class RowTopics:
@@ -39,24 +43,18 @@ class RowTopics:
         self._topics = Topics(options)
         self._partitions = options.partitions
         self._by_table = options.partition_by is PartitionBy.TABLE
-        self._tables: dict[str, int] = {}
+        self.of = OfTable(self._of)
+        """Topic, and the partition of all rows if it does not follow from their keys."""
 
-    def of(self, table: TargetTable) -> Place:
-        topic = self._topics.of(table.name)
-        return topic, self._fixed(table.id) if self._by_table else None
+    def _of(self, table: TargetTable) -> tuple[str, int]:
+        return self._topics.of(table.name), partition_of(table.id.encode(), self._partitions)
 
-    def addressed(self, places: Sequence[Place], messages: Sequence[KeyedMessage]) -> list[Addressed]:
-        """`places`: the topics of the messages. Each message of a row has a key."""
-        partitions = partitions_of([key for key, _, _ in messages if key is not None], self._partitions)
-        return [
-            _new(Addressed, (topic, partition if fixed is None else fixed, key, value, headers))
-            for (topic, fixed), partition, (key, value, headers) in zip(places, partitions, messages, strict=True)
-        ]
-
-    def _fixed(self, table: str) -> int:
-        if table not in self._tables:
-            self._tables[table] = partition_of(table.encode(), self._partitions)
-        return self._tables[table]
+    def batch(self, topics: Sequence[str], of_tables: Sequence[int], messages: Sequence[KeyedMessage]) -> TopicBatch:
+        """`of_tables`: the partitions of their tables. Each message of a row has a key."""
+        if self._by_table:
+            return TopicBatch(topics, of_tables, messages)
+        keys = [key for key, _, _ in messages if key is not None]
+        return TopicBatch(topics, partitions_of(keys, self._partitions), messages)
 
 
 class KafkaRowWriter:
@@ -81,28 +79,31 @@ class KafkaRowWriter:
         self._sender.abandon()
         return KafkaRun(self)
 
-    def prepare(self, changes: Sequence[RowChange]) -> list[Addressed]:
-        places: list[Place] = []
+    def prepare(self, changes: Sequence[RowChange]) -> TopicBatch:
+        topics: list[str] = []
+        partitions: list[int] = []
         messages: list[KeyedMessage] = []
-        change_of, table, place = self._format.change, None, _NOWHERE
+        change_of, table = self._format.change, None
+        topic, partition = "", 0
         for change in changes:
             if change.table is not table:
                 table = change.table
-                place = self._topics.of(table)
+                topic, partition = self._topics.of(table)
             for message in change_of(change):
-                places.append(place)
+                topics.append(topic)
+                partitions.append(partition)
                 messages.append(message)
-        return self._topics.addressed(places, messages)
+        return self._topics.batch(topics, partitions, messages)
 
-    def write(self, messages: Sequence[Addressed]) -> WriteResult:
-        sizes = [len(key or b"") + len(value or b"") for _, _, key, value, _ in messages]
+    def write(self, batch: TopicBatch) -> WriteResult:
+        sizes = [len(key or b"") + len(value or b"") for key, value, _ in batch.messages]
         try:
-            self._facts.check({message.topic for message in messages})
-            self._sender.send(self._large.fitted(messages, sizes))
+            self._facts.check(set(batch.topics))
+            self._sender.send(self._large.fitted(zip(*batch, strict=True), sizes))
         except Exception:
             self.give_up()
             raise
-        return WriteResult(tally=RowTally(messages=len(messages), message_bytes=sum(sizes)))
+        return WriteResult(tally=RowTally(messages=len(sizes), message_bytes=sum(sizes)))
 
     def settle(self) -> WriteResult:
         began_at = time.monotonic()
@@ -150,7 +151,8 @@ class KafkaDocumentLoader:
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         copied, table = self._copied, self._table
         messages = [message for document in documents for message in copied(table, document, _key(document), read_ts)]
-        self._writer.write(self._topics.addressed([self._topics.of(table)] * len(messages), messages))
+        topic, partition = self._topics.of(table)
+        self._writer.write(self._topics.batch([topic] * len(messages), [partition] * len(messages), messages))
 
     def finish(self) -> tuple[Receipt, ...]:
         self._writer.settle()
