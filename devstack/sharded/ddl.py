@@ -7,7 +7,7 @@ from typing import Any
 
 from bson.int64 import Int64
 
-from devstack.sharded.router import ClusterRouter
+from devstack.sharded.router import ClusterRouter, RowRoute
 from devstack.sharded.wire import MAJORITY
 
 _CHUNK_BYTES = 64 << 20
@@ -35,19 +35,25 @@ class ClusterDdl:
         self._at_primary(db, {"_shardsvrDropDatabase": 1})
         self._router.refresh()
 
+    def coordinated(self, ns: str, command: str, **fields: Any) -> None:
+        """The primary shard of the database leads all that have a part of the collection."""
+        db, _, coll = ns.partition(".")
+        self._at_primary(db, {command: coll, **fields}, db=db)
+        self._router.refresh(ns)
+
     def shard(self, ns: str, key: Key, **more: Any) -> None:
-        self._coordinated(ns, "_shardsvrCreateCollection", shardKey=key, **more)
+        self.coordinated(ns, "_shardsvrCreateCollection", shardKey=key, **more)
 
     def drop(self, ns: str) -> None:
-        self._coordinated(ns, "_shardsvrDropCollection")
+        self.coordinated(ns, "_shardsvrDropCollection")
 
     def rename(self, ns: str, to: str, *, drop_target: bool = False) -> None:
-        self._coordinated(ns, "_shardsvrRenameCollection", to=to, dropTarget=drop_target)
+        self.coordinated(ns, "_shardsvrRenameCollection", to=to, dropTarget=drop_target)
         self._router.refresh(to)
 
     def modify(self, ns: str, **options: Any) -> None:
         """From 6.0 on."""
-        self._coordinated(ns, "_shardsvrCollMod", **options)
+        self.coordinated(ns, "_shardsvrCollMod", **options)
 
     def create_index(self, ns: str, key: Key, **options: Any) -> None:
         """Each shard that owns a part builds it for itself."""
@@ -60,10 +66,10 @@ class ClusterDdl:
 
     def drop_index(self, ns: str, name: str) -> None:
         """From 6.0 on."""
-        self._coordinated(ns, "_shardsvrDropIndexes", index=name)
+        self.coordinated(ns, "_shardsvrDropIndexes", index=name)
 
     def refine(self, ns: str, key: Key) -> None:
-        self._coordinated(ns, "_shardsvrRefineCollectionShardKey", newShardKey=key)
+        self.coordinated(ns, "_shardsvrRefineCollectionShardKey", newShardKey=key)
 
     def reshard(self, ns: str, key: Key, **more: Any) -> None:
         self._at_primary(ns.partition(".")[0], {"_shardsvrReshardCollection": ns, "key": key, **more}, db="admin")
@@ -78,21 +84,31 @@ class ClusterDdl:
         for point in points:
             self._router.refresh(ns)
             route = self._router.route(ns)
-            assert route.collection is not None
-            chunk, shard = route.chunk(point), route.owner(point)
-            command = {
-                "splitChunk": ns,
-                "keyPattern": route.collection["key"],
-                "from": shard,
-                "min": chunk["min"],
-                "max": chunk["max"],
-                "splitKeys": [point],
-                "epoch": route.collection["lastmodEpoch"],
-                "timestamp": route.collection["timestamp"],
-                **self._router.versions(ns, shard),
-            }
-            self._router.wire(shard).command("admin", command)
+            self._split(ns, route, route.chunk(point), point)
         self._router.refresh(ns)
+
+    def split_at(self, ns: str, bound: Key) -> None:
+        """`bound` as chunks have it: of a hashed field, the hash."""
+        self._router.refresh(ns)
+        route = self._router.route(ns)
+        self._split(ns, route, route.chunk_from(bound), bound)
+        self._router.refresh(ns)
+
+    def _split(self, ns: str, route: RowRoute, chunk: Mapping[str, Any], point: Key) -> None:
+        assert route.collection is not None
+        shard = chunk["shard"]
+        command = {
+            "splitChunk": ns,
+            "keyPattern": route.collection["key"],
+            "from": shard,
+            "min": chunk["min"],
+            "max": chunk["max"],
+            "splitKeys": [point],
+            "epoch": route.collection["lastmodEpoch"],
+            "timestamp": route.collection["timestamp"],
+            **self._router.versions(ns, shard),
+        }
+        self._router.wire(shard).command("admin", command)
 
     def move(self, ns: str, point: Key, to: str, *, wait_for_delete: bool = False) -> None:
         """Moves the chunk that has this point. Afterwards the routes are stale, as those of another router would be."""
@@ -134,11 +150,6 @@ class ClusterDdl:
     def _zone_of(self, ns: str, lower: Key, upper: Key, zone: str | None) -> None:
         range = {"min": lower, "max": upper, "zone": zone}
         self._router.config({"_configsvrUpdateZoneKeyRange": ns, **range, "writeConcern": MAJORITY})
-
-    def _coordinated(self, ns: str, command: str, **fields: Any) -> None:
-        db, _, coll = ns.partition(".")
-        self._at_primary(db, {command: coll, **fields}, db=db)
-        self._router.refresh(ns)
 
     def _at_primary(self, of: str, command: Mapping[str, Any], *, db: str = "") -> None:
         """The primary shard of a database coordinates what concerns the database."""

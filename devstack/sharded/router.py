@@ -22,7 +22,7 @@ from changefeed.documents.bson_order import compare
 from devstack.sharded.hashed_key import hashed
 from devstack.sharded.wire import MAJORITY, CommandFailed, Wire
 
-_STALE = frozenset({13388, 249, 63, 150})
+STALE = frozenset({13388, 249, 63, 150})
 """StaleConfig, StaleDbVersion, StaleShardVersion, StaleEpoch."""
 _PATIENCE_SECONDS = 60
 _PAUSE_SECONDS = 0.02
@@ -48,8 +48,16 @@ class RowRoute:
         """`row`: all fields of the shard key."""
         if self.collection is None:
             raise LookupError("a collection that is not sharded has no chunks")
-        pattern = self.collection["key"]
-        key = {path: hashed(_at(row, path)) if way == "hashed" else _at(row, path) for path, way in pattern.items()}
+        return self.chunk_at({path: _at(row, path) for path in self.collection["key"]})
+
+    def chunk_at(self, values: Row) -> Mapping[str, Any]:
+        """`values`: by the paths of the shard key."""
+        pattern = self.collection["key"] if self.collection else {}
+        key = {path: hashed(values[path]) if way == "hashed" else values[path] for path, way in pattern.items()}
+        return self.chunk_from(key)
+
+    def chunk_from(self, key: Row) -> Mapping[str, Any]:
+        """`key` as chunks have it."""
         for chunk in self.chunks:
             if compare(chunk["min"], key) <= 0 and compare(key, chunk["max"]) < 0:
                 return chunk
@@ -152,7 +160,7 @@ class ClusterRouter:
         def once() -> list[T]:
             return [ask(shard, self.versions(ns, shard)) for shard in sorted(self.route(ns).owners)]
 
-        return self._patient(ns, once)
+        return self.patient(ns, once)
 
     def transaction(self) -> CrossShardTransaction:
         return CrossShardTransaction(self, next(self._transactions))
@@ -163,19 +171,19 @@ class ClusterRouter:
             self.wire(shard).command(ns.partition(".")[0], {**command, **self.versions(ns, shard)})
             return shard
 
-        return self._patient(ns, once)
+        return self.patient(ns, once)
 
     def _rows(self, ns: str, shard: str, versions: Mapping[str, Any]) -> list[dict[str, Any]]:
         db, _, coll = ns.partition(".")
         return self.wire(shard).find(db, coll, readConcern={"level": "majority"}, **versions)
 
-    def _patient(self, ns: str, once: Callable[[], T]) -> T:
+    def patient(self, ns: str, once: Callable[[], T]) -> T:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
                 return once()
             except CommandFailed as error:
-                if error.code not in _STALE or time.monotonic() > deadline:
+                if error.code not in STALE or time.monotonic() > deadline:
                     raise
             except LookupError:
                 # config.collections and config.chunks were read around a change of both

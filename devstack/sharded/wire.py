@@ -59,12 +59,19 @@ class Wire:
 
     def command(self, db: str, command: Mapping[str, Any]) -> dict[str, Any]:
         """The reply. An error of the command, of one of its writes, or of their acknowledgement is raised."""
-        reply = self._asked({**command, "$db": db})
+        reply = self.ask(db, command)
         failed = reply.get("ok") != 1
         for reason in (reply if failed else None, *reply.get("writeErrors", ())[:1], reply.get("writeConcernError")):
             if reason:
                 raise CommandFailed(command, reply, reason)
         return reply
+
+    def ask(self, db: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply, whatever it says."""
+        body = _encoded({**command, "$db": db})
+        self._socket.sendall(_HEADER.pack(_HEADER.size + len(body), next(self._numbers), 0, _MESSAGE, 0, 0) + body)
+        size, *_ = _REPLY.unpack(self._read(_REPLY.size))
+        return bson.decode(self._read(size - _REPLY.size)[_FLAGS:])
 
     def find(self, db: str, coll: str, filter: Mapping[str, Any] | None = None, **more: Any) -> list[dict[str, Any]]:
         cursor = self.command(db, {"find": coll, "filter": filter or {}, **more})["cursor"]
@@ -88,12 +95,6 @@ class Wire:
         proof = b64encode(bytes(one ^ other for one, other in zip(key, signature, strict=True))).decode()
         payload = f"{last},p={proof}".encode()
         self.command("admin", {"saslContinue": 1, "conversationId": reply["conversationId"], "payload": payload})
-
-    def _asked(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        body = _encoded(command)
-        self._socket.sendall(_HEADER.pack(_HEADER.size + len(body), next(self._numbers), 0, _MESSAGE, 0, 0) + body)
-        size, *_ = _REPLY.unpack(self._read(_REPLY.size))
-        return bson.decode(self._read(size - _REPLY.size)[_FLAGS:])
 
     def _read(self, size: int) -> bytes:
         read = bytearray()
