@@ -22,7 +22,7 @@ class TargetTable:
     """Where the rows of one version of a table go, shared by all its row changes.
 
     `ordered`: rows of different keys depend on each other (a unique index, a capped collection's insert order), so a sink
-    applies them one after the other in the given order. `sharded`: a row is found by its whole key, not by its `_id` alone.
+    applies them one after the other in the given order. `shard_key`: the fields besides `_id` by which the target shards the table.
     `version`: where this version of its schema begins.
     """
 
@@ -31,7 +31,7 @@ class TargetTable:
     name: TableName
     version: Position = _UNVERSIONED
     ordered: bool = False
-    sharded: bool = False
+    shard_key: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         """Of the id alone: that of all fields was 40% of what a message costs, and a table has few versions at a time."""

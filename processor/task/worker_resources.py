@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from typing import Any, Protocol, TypeAlias
@@ -122,13 +122,13 @@ class ChangefeedResources:
         self._permit = permit
         self._asked = asked
         self._buckets: dict[str, SharedBucket] = {}
-        self.rows = _rows(context, source)
+        self.rows = _rows(context, source, target)
         columns_of = cache(self._columns_of)
         self.mounter = Mounter(
             context.schemas,
             configuration.routes.target,
             self.rows.update_of,
-            _mount_options(configuration, target, self.rows),
+            _mount_options(configuration, self.rows),
             columns_of,
         )
         self.row_filter = RowFilter(configuration.filter)
@@ -197,7 +197,7 @@ class ChangefeedResources:
         return None if schema is None else SoleTable(self.mounter.mounted(schema).target, window.start)
 
     def asked(self, job: LaneJob, spec: JobSpec) -> list[AskedRows]:
-        """The rows to be repaired, of the tables that the job alone writes. A sharded target needs a row's whole key, which is not known.
+        """The rows to be repaired, of the tables that the job alone writes.
 
         A row that the source does not have is removed from a plain copy only: elsewhere it may be another table's, may have been there
         before, or the filter may have kept it.
@@ -214,7 +214,7 @@ class ChangefeedResources:
             )
             conditional = any(where.delete is not None for where in filter_.conditions)
             removes = not (kept or conditional or RowType.DELETE in filter_.ignored)
-            found.append(AskedRows(place=place, keys=[] if place.table.sharded else request.rows, removes=removes))
+            found.append(AskedRows(place=place, keys=request.rows, removes=removes))
         return found
 
     def copy_limiter(self, share: float) -> Limiter:
@@ -254,7 +254,8 @@ class ChangefeedResources:
             self._target,
             table=table,
             once=once,
-            kept=self.context.configuration.on_occupied is OnOccupied.KEEP,
+            kept=self.context.configuration.on_occupied is OnOccupied.KEEP
+            or len(self.sources.get(table.name.logical, ())) > 1,
             permit=self._permit,
             options=options,
         )
@@ -406,17 +407,18 @@ def _places(context: JobContext, uris: Uris) -> tuple[_Place, _Place]:
     return (uris.source.reference, context.capture), (uris.sink.reference, None)
 
 
-def _mount_options(configuration: Configuration, target: _Client | None, rows: RowCapture) -> MountOptions:
+def _mount_options(configuration: Configuration, rows: RowCapture) -> MountOptions:
     return MountOptions(
         order_by=configuration.pipeline.order_by,
-        sharded_target=target is not None and is_sharded(target),
         about_of=rows.about_of if configuration.sink_can.keeps_messages else None,
         images=configuration.images,
     )
 
 
-def _rows(context: JobContext, source: TaskSource) -> RowCapture:
-    return source.rows(context.schemas.names(), context.schemas.by_uuid(), read_options(context.configuration))
+def _rows(context: JobContext, source: TaskSource, target: _Client | None) -> RowCapture:
+    """A router finds rows by their whole keys."""
+    options = replace(read_options(context.configuration), whole_keys=target is not None and is_sharded(target))
+    return source.rows(context.schemas.names(), context.schemas.by_uuid(), options)
 
 
 def _event_sink(context: JobContext, uris: Uris) -> EventSink | None:

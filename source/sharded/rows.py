@@ -6,7 +6,8 @@
                                                        ├─ 100.2 sa, 101.4 sb, 104.9 sa sb in turn, ...
     sb   101.4 update    104.9 prepared, of 104.9     ─┘
 
-An event's key is its `_id` alone, as a table's shard key may change, and its UUID is the table's first one.
+An event's key is its `_id` alone, as a table's shard key may change, unless whole keys are asked for: those of before the change. Its UUID is the
+table's first one.
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ log = structlog.get_logger(__name__)
 class ShardedRows:
     """`ids`: the tables of UUIDs that superseded a table's first one."""
 
-    def __init__(self, clients: ClusterClients, ids: Mapping[TableId, TableId], *, patience: timedelta) -> None:
+    def __init__(
+        self, clients: ClusterClients, ids: Mapping[TableId, TableId], *, patience: timedelta, whole_keys: bool = False
+    ) -> None:
         self._clients = clients
         self._patience = patience
         self._ids = {bytes.fromhex(uuid): bytes.fromhex(table) for uuid, table in ids.items()}
-        self._scan = _scan_for(self._ids)
+        self._scan = _scan_for(self._ids, whole_keys=whole_keys)
 
     @property
     def scan(self) -> Callable[[bytes], Header]:
@@ -84,9 +87,9 @@ class ShardedRows:
         return self._ids.get(row.header.uuid, row.header.uuid), row_key(row.header.key)
 
 
-def _scan_for(ids: Mapping[bytes, bytes]) -> Callable[[bytes], Header]:
+def _scan_for(ids: Mapping[bytes, bytes], *, whole_keys: bool) -> Callable[[bytes], Header]:
     """For each row: its names are local."""
-    scan, table_of, of_key, rows = row_entry.scan, ids.get, _id_of, ROWS
+    scan, table_of, of_key, rows = row_entry.scan, ids.get, None if whole_keys else _id_of, ROWS
 
     def scan_row(entry: bytes) -> Header:
         """What a migration copies or cleans up is no row of a user."""

@@ -129,7 +129,7 @@ class ShardedSource:
         """There are none."""
 
     def rows(self, _names: Iterable[TableName], ids: Mapping[TableId, TableId], options: ReadOptions) -> RowCapture:
-        return ShardedRows(self._clients, ids, patience=options.patience)
+        return ShardedRows(self._clients, ids, patience=options.patience, whole_keys=options.whole_keys)
 
     def rows_with_images(self, _options: ReadOptions) -> RowCapture:
         raise InvariantError("oplogs show no documents before a change: no table of such a changefeed is divided")

@@ -79,6 +79,8 @@ class ReadOptions:
     """Whether `about_of` of a row is wanted."""
     patience: timedelta = timedelta(seconds=30)
     """How long the source may be unavailable at one place before the error is raised."""
+    whole_keys: bool = False
+    """Whether keys of rows have the fields of the source's shard key, if they are read at its shards. A router shows them anyway."""
 
 
 class WindowReader:

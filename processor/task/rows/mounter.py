@@ -65,10 +65,7 @@ class MountedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOptions:
-    """`sharded_target`: the target shards its tables as the source does."""
-
     order_by: OrderBy = OrderBy.AUTO
-    sharded_target: bool = False
     about_of: Callable[[bytes, Header], RowAbout] | None = None
     """If changes become messages: when and in which transaction a row was written."""
     images: Images = Images.NONE
@@ -188,6 +185,5 @@ class Mounter:
             name=schema.rows_at(name),
             version=schema.valid_from,
             ordered=route.whole or dependent(schema),
-            sharded=self._options.sharded_target and schema.shard_key is not None,
         )
         return MountedTable(schema=schema, target=target, route=route, columns=self._columns_of(schema.name))

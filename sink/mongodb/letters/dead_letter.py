@@ -23,7 +23,7 @@ from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 
-from changefeed.documents.row_key import only_id, row_key
+from changefeed.documents.row_key import row_key
 from changefeed.table import TableId
 from sink.row import RowChange
 
@@ -47,8 +47,8 @@ _READABLE: CodecOptions[dict[str, Any]] = CodecOptions(
 
 
 def row_of(key: bytes) -> str:
-    """A short name of a row, from its `documentKey`. Rows of a sharded table with equal `_id`s are different rows."""
-    return hashlib.sha256(row_key(key) if only_id(key) else key).hexdigest()
+    """A short name of a row, from its `documentKey`: of the `_id` alone, since a row keeps its letter when its shard key changes."""
+    return hashlib.sha256(row_key(key)).hexdigest()
 
 
 def letters_of(changefeed: str, table: TableId | None = None) -> str:

@@ -123,7 +123,7 @@ def _delete_statement(change: RowChange) -> Statement:
 
 
 def _found_by_key(change: RowChange) -> bool:
-    return change.table.sharded or only_id(change.key)
+    return bool(change.table.shard_key) or only_id(change.key)
 
 
 def _statement(*parts: bytes) -> RawBSONDocument:
@@ -135,7 +135,9 @@ def _update(change: RowChange, query: str, operation: str) -> CommandBody:
     if change.type is not RowType.UPDATE:
         document = change.document or b""
         if holds_zero_time(document):
-            return _upsert(*exact_insert(own_filter(change), document, sharded=change.table.sharded), query, operation)
+            return _upsert(
+                *exact_insert(own_filter(change), document, sharded=bool(change.table.shard_key)), query, operation
+            )
         return _upsert(own_filter(change), _replacement(document), query, operation)
     update = translate(change.update or b"")
     if update is None:
@@ -241,10 +243,18 @@ def _stages(changes: Sequence[RowChange]) -> list[CommandBody]:
     return net_stages((change.document, change.update) for change in changes)
 
 
-def foretell_command(changes: Sequence[RowChange]) -> CommandBody:
+def places_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
+    """Finds the whole keys of the changes' documents, wherever a router has them."""
+    table, ids = changes[0].table, [RawBSONDocument(change.key, _RAW)["_id"] for change in changes]
+    fields = dict.fromkeys(("_id", *table.shard_key), 1)
+    find = {"find": table.name.coll, "filter": {"_id": {"$in": ids}}, "projection": fields, "singleBatch": True}
+    return table.name.db, {**find, "batchSize": 2 * len(ids) + 1}
+
+
+def foretell_command(changes: Sequence[RowChange], place: RowQuery) -> CommandBody:
     """Computes the document that the changes produce. If they start with a whole document, the stages run on any document of the table."""
     whole = changes[0].document is not None
-    source = {"$limit": 1} if whole else {"$match": own_filter(changes[0])}
+    source = {"$limit": 1} if whole else {"$match": place}
     return {"aggregate": changes[0].table.name.coll, "pipeline": [source, *_stages(changes)], "cursor": {}}
 
 
@@ -278,7 +288,7 @@ def _any_of_its_id(change: RowChange) -> CommandBody:
 
 def _inserting(table: TargetTable, filter_: RowQuery, document: bytes) -> CommandBody:
     if holds_zero_time(document):
-        upsert = _upsert(*exact_insert(filter_, document, sharded=table.sharded))
+        upsert = _upsert(*exact_insert(filter_, document, sharded=bool(table.shard_key)))
         return {"update": table.name.coll, "updates": [upsert], "bypassDocumentValidation": True}
     documents = [RawBSONDocument(document, _RAW)]
     return {"insert": table.name.coll, "documents": documents, "bypassDocumentValidation": True}

@@ -40,6 +40,7 @@ class Limits:
     """
 
     joined: bool
+    router: bool = False
     defers: bool = False
     """Whether the commands of several batches may wait for the majority together: a router's replies do not tell of which primary they are."""
     changes: int = 100_000
@@ -57,6 +58,8 @@ class Batch:
     joined: bool = False
     command: tuple[str, dict[str, Any]] | None = None
     """The database and the command, if it was built in advance."""
+    placed: bool = False
+    """Its changes have the whole keys that a router needs."""
 
     def ready(self, command: tuple[str, dict[str, Any]]) -> Batch:
         return replace(self, command=command)

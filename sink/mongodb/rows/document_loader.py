@@ -99,8 +99,10 @@ class MongoDocumentLoader:
             self._one_by_one([each for each in documents if holds_zero_time(each)], read_ts)
 
     def _load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+        """A shard knows nothing of a document of the same `_id` on another one, so each is looked for where there may be some."""
+        write = self._one_by_one if self._kept and self._rows.shards(self._table) else self._insert
         for part in _parts(documents):
-            self._insert(part, read_ts)
+            write(part, read_ts)
 
     def _settle(self) -> None:
         """Waits until earlier removals are on a majority: otherwise an election could bring removed documents back after the read."""

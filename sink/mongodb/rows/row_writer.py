@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from changefeed.event import RowType
 from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.mongodb.rows.bulk_plan import Limits
 from sink.mongodb.rows.insert_sizes import InsertSizes
+from sink.mongodb.rows.placing.shard_keys import ShardKeys
+from sink.mongodb.rows.placing.whole_key import id_alone
 from sink.mongodb.rows.side_by_side import SideBySide
 from sink.mongodb.rows.write_run import WriteRun
-from sink.row import AskedRows, FetchRow, RowChange, Sole, Unfinished, WriteResult
+from sink.row import AskedRows, FetchRow, RowChange, Sole, SourceRow, TargetTable, Unfinished, WriteResult
 
 _BULK_WRITE_WIRE_VERSION = 25
 
@@ -47,12 +50,11 @@ class MongoRowWriter:
     ) -> None:
         self._client = client
         self._options = options or RowWriterOptions()
-        self._fetch = fetch
+        self._fetch = None if fetch is None else by_id_alone(fetch)
         self._repairs = repairs
         self._rest = rest
-        self._commander = Commander(
-            client, permit=permit, retry_for=self._options.retry_for, patience=self._options.patience
-        )
+        self._permit = permit
+        self._commander = self._new_commander()
         self._limits: Limits | None = None
         self._sizes = InsertSizes()
         self._side_by_side = SideBySide()
@@ -68,6 +70,7 @@ class MongoRowWriter:
             RowRepairs(asked, self._fetch) if asked else None,
             rest=self._rest,
             limits=self._known_limits,
+            shard_keys=ShardKeys(self._new_commander()),
             sizes=self._sizes,
             side_by_side=self._side_by_side,
             repairs=self._repairs,
@@ -81,17 +84,39 @@ class MongoRowWriter:
         result.add(run.settle())
         return result
 
+    def shards(self, table: TargetTable) -> bool:
+        """Whether the target has the table on several shards."""
+        if not self._known_limits().router:
+            return False
+        change = RowChange(table, RowType.DELETE, b"", None, None, 0, b"")
+        return bool(ShardKeys(self._new_commander()).known([change])[0].table.shard_key)
+
     def close(self) -> None:
         self._client.close()
+
+    def _new_commander(self) -> Commander:
+        options = self._options
+        return Commander(self._client, permit=self._permit, retry_for=options.retry_for, patience=options.patience)
 
     def _known_limits(self) -> Limits:
         if self._limits is None:
             self._commander.begin()
             hello = self._commander.send("admin", {"hello": 1}, "hello").document
+            router = hello.get("msg") == "isdbgrid"
             self._limits = Limits(
-                joined=hello["maxWireVersion"] >= _BULK_WRITE_WIRE_VERSION,
+                joined=hello["maxWireVersion"] >= _BULK_WRITE_WIRE_VERSION and not router,
+                router=router,
                 defers="setName" in hello,
                 changes=hello["maxWriteBatchSize"],
                 bytes=hello["maxBsonObjectSize"],
             )
         return self._limits
+
+
+def by_id_alone(fetch: FetchRow) -> FetchRow:
+    """The source knows nothing of the shard key that the target has."""
+
+    def fetched(change: RowChange) -> SourceRow | None:
+        return fetch(change._replace(key=id_alone(change.key)) if change.table.shard_key else change)
+
+    return fetched

@@ -36,11 +36,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 
 import bson
 import structlog
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
 
+from changefeed.documents.row_key import row_key
 from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
@@ -52,6 +56,7 @@ from sink.mongodb.rows.batch_sender import BatchSender
 from sink.mongodb.rows.bulk_command import (
     BulkOutcome,
     Refusal,
+    RowQuery,
     command_of,
     depends_on_shape,
     displace_command,
@@ -59,12 +64,16 @@ from sink.mongodb.rows.bulk_command import (
     foretell_command,
     net_command,
     own_filter,
+    places_command,
     renewal_commands,
     too_large_to_replace,
     viable_command,
 )
 from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
 from sink.mongodb.rows.insert_sizes import FIRST, InsertSizes
+from sink.mongodb.rows.placing.place import Move, as_written, is_looked_for, of_different_rows, place
+from sink.mongodb.rows.placing.shard_keys import ShardKeys
+from sink.mongodb.rows.placing.whole_key import key_of_document
 from sink.mongodb.rows.refusals import (
     DOLLAR_NAME,
     IMMUTABLE,
@@ -84,11 +93,13 @@ from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, TargetTabl
 
 _log = structlog.get_logger(__name__)
 
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 WAITING_BYTES = 64 << 20
 UNEXPLAINED_BYTES = 64 << 20
 _SMALL = 5
 """A write of so few changes says how long the target takes for any write."""
 _MOST_NAMED = 10
+_COPY_ANEW = "have the table copied anew (`sluice table recopy`)"
 _REMEDY = "remove the cause at the target and resume the table, or have such rows kept as dead letters (on_rejected: dead_letter)"
 _MISSING, _MISSING_OR_MISSHAPEN = "its document is missing", "its document is missing or has another shape"
 
@@ -107,6 +118,7 @@ class WriteRun:
         *,
         rest: Callable[[float], None] | None = None,
         limits: Callable[[], Limits],
+        shard_keys: ShardKeys,
         sizes: InsertSizes,
         side_by_side: SideBySide,
         repairs: bool,
@@ -123,6 +135,7 @@ class WriteRun:
         self._asked = repairs_asked or RowRepairs((), None)
         self._sender = BatchSender(commander, sizes, rest)
         self._limits = limits
+        self._shard_keys = shard_keys
         self._side_by_side = side_by_side
         self._replay = False
         self._waiting = WaitingRows()
@@ -134,8 +147,11 @@ class WriteRun:
         self._result = WriteResult()
 
     def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:
-        planned = plan(upserted(changes) if replay else changes, self._limits())
-        batches = [batch.ready(command_of(batch)) for batch in planned]
+        limits = self._limits()
+        if limits.router:
+            changes = self._shard_keys.known(changes)
+        planned = plan(upserted(changes) if replay else changes, limits)
+        batches = [batch if _sharded(batch) else batch.ready(command_of(batch)) for batch in planned]
         return partial(self._write, changes, batches, replay=replay)
 
     def settle(self) -> WriteResult:
@@ -199,7 +215,10 @@ class WriteRun:
 
         `sent`: the batch was sent whole, when no change of its table waited.
         """
-        if sent is None and len(batch.changes) > self._sender.most_of(batch):
+        if (unplaced := self._unplaced(batch)) is not None:
+            self._place(unplaced, again=again)
+            return
+        if sent is None and batch.changes and len(batch.changes) > self._sender.most_of(batch):
             self._in_parts(batch, again=again)
             return
         replay, attempt = self._replay or again, 0
@@ -229,7 +248,58 @@ class WriteRun:
                 refusal = next(filter(passing, outcome.refusals))
                 self._commander.wait(attempt, SinkUnavailable(told(batch.changes[refusal.index], refusal)))
                 replay, attempt = True, attempt + 1
-            batch = Batch(left, batch.ordered, batch.joined)
+            batch = Batch(left, batch.ordered, batch.joined, placed=batch.placed)
+
+    def _unplaced(self, batch: Batch) -> Batch | None:
+        if batch.placed or not batch.changes or not self._limits().router:
+            return None
+        known = replace(batch, changes=self._shard_keys.known(batch.changes))
+        return known if _sharded(known) else None
+
+    def _place(self, batch: Batch, *, again: bool) -> None:
+        """Applies a batch of a table that the target shards. Rows have to be looked for only in few of them."""
+        replay = self._replay or again
+        for part in of_different_rows(as_written(change, replay=replay) for change in batch.changes):
+            wanted = [change for change in part if is_looked_for(change)]
+            found = self._look.places(wanted) if wanted else {}
+            for change in wanted:
+                if len(found.get(row_key(change.key), ())) > 1:
+                    self._found_twice(change)
+            ready: list[RowChange] = []
+            for change in part:
+                placed = place(change, found.get(row_key(change.key), ()))
+                if isinstance(placed, Move):
+                    self._apply(Batch(ready, batch.ordered, placed=True), again=again)
+                    ready = []
+                    self._move(placed.change, replay=replay)
+                else:
+                    ready += placed
+            self._apply(Batch(ready, batch.ordered, placed=True), again=again)
+
+    def _found_twice(self, change: RowChange) -> None:
+        if self._at_shards is not None:
+            self._at_shards(change)
+            return
+        raise RowRejected(
+            f"{change}: {change.table.name} has several documents of its _id, with different shard keys; Sluice keeps one of each _id there: remove "
+            f"the others at the source, then {_COPY_ANEW}"
+        ).about(change.table.id)
+
+    def _move(self, change: RowChange, *, replay: bool) -> None:
+        if not self._due(Batch([change], ordered=True)).changes:
+            return
+        try:
+            self._commander.together(partial(_exchanged, change.table, [[change]]), str(change))
+        except RowRejected as error:
+            refusal = refusal_in(error)
+            if refusal is None:
+                self._reject(change, str(error))
+            elif refusal.duplicate:
+                self._waiting.begin(change, refusal, replay=replay)
+            else:
+                self._reject(change, told(change, refusal))
+        else:
+            self._unexplained.doubted(change)
 
     def _due(self, batch: Batch) -> Batch:
         """The batch without the changes that have to wait."""
@@ -300,7 +370,7 @@ class WriteRun:
 
     def _displace(self, change: RowChange) -> None:
         """The existing document cannot be changed into this one, only removed."""
-        if holds_zero_time(change.document) or too_large_to_replace(change):
+        if change.table.shard_key or holds_zero_time(change.document) or too_large_to_replace(change):
             self._renew(change)
         else:
             self._sender.send_alone(change, displace_command(change))
@@ -536,11 +606,13 @@ class WriteRun:
         An existing document is not replaced by one with a zero timestamp, but removed and inserted.
         """
         last = chain.changes[-1]
-        if not any(may_hold_zero_time(change.document or change.update) for change in chain.changes):
+        if not last.table.shard_key and not any(
+            may_hold_zero_time(change.document or change.update) for change in chain.changes
+        ):
             outcome = self._sender.send_alone(last, net_command(chain.changes))
             return None if outcome.refusals else bool(outcome.unmatched)
         try:
-            self._commander.together(partial(_exchanged, last.table, [chain]), str(last))
+            self._commander.together(partial(_exchanged, last.table, [chain.changes]), str(last))
         except RowRejected:
             return None
         return self._look.gone(last)
@@ -555,7 +627,7 @@ class WriteRun:
             else:
                 by_table.setdefault(table.name, []).append(chain)
         for name, waiting in by_table.items():
-            exchanged = partial(_exchanged, waiting[0].changes[0].table, waiting)
+            exchanged = partial(_exchanged, waiting[0].changes[0].table, [chain.changes for chain in waiting])
             try:
                 self._commander.together(exchanged, f"an exchange of values in {name}")
             except RowRejected:
@@ -588,17 +660,48 @@ def _without(batch: Batch, taken: Callable[[RowChange], bool]) -> Batch:
     return batch if len(left) == len(batch.changes) else Batch(left, batch.ordered, batch.joined)
 
 
-def _exchanged(table: TargetTable, chains: Sequence[Chain], send: Send) -> None:
-    database = table.name.db
-    filters = [own_filter(chain.changes[0]) for chain in chains]
-    replies = [send(database, foretell_command(chain.changes)) for chain in chains]
-    documents = [
-        (filter_, bson.encode(document))
-        for filter_, reply in zip(filters, replies, strict=True)
-        for document in reply["cursor"]["firstBatch"]
-    ]
+def _exchanged(table: TargetTable, rows: Sequence[Sequence[RowChange]], send: Send) -> None:
+    """`rows`: the changes of each row. All are removed before one is inserted."""
+    filters: list[RowQuery] = []
+    documents: list[tuple[RowQuery, bytes]] = []
+    for changes in rows:
+        places = _places(changes[0], send)
+        filters += places
+        for document in _foretold(changes, places, send):
+            place = _decoded(key_of_document(document, table.shard_key)) if table.shard_key else places[0]
+            documents.append((place, document))
     for command in exchange_commands(table, filters, documents):
-        send(database, command)
+        reply = send(table.name.db, command)
+        if table.shard_key and "delete" in command and reply["n"] != 1:
+            raise SinkUnavailable(
+                f"{table.name}: a document that is to move was on its way to another shard; it is looked for again"
+            )
+
+
+def _places(change: RowChange, send: Send) -> list[RowQuery]:
+    if not change.table.shard_key:
+        return [own_filter(change)]
+    found = send(*places_command([change]))["cursor"]["firstBatch"]
+    return [_decoded(key_of_document(bytes(document.raw), change.table.shard_key)) for document in found]
+
+
+def _foretold(changes: Sequence[RowChange], places: Sequence[RowQuery], send: Send) -> list[bytes]:
+    """Nothing if there is no document that the changes could change."""
+    if len(changes) == 1 and changes[0].document is not None:
+        return [changes[0].document]
+    if not places and changes[0].document is None:
+        return []
+    reply = send(changes[0].table.name.db, foretell_command(changes, places[0] if places else {}))
+    return [bson.encode(document) for document in reply["cursor"]["firstBatch"]]
+
+
+def _decoded(key: bytes) -> RowQuery:
+    return RawBSONDocument(key, _RAW)
+
+
+def _sharded(batch: Batch) -> bool:
+    """A batch for a router is of one table."""
+    return bool(batch.changes) and bool(batch.changes[0].table.shard_key)
 
 
 def _renewed(change: RowChange, send: Send) -> None:

@@ -246,7 +246,9 @@ def test_a_replace_makes_room_where_its_id_stands_under_another_shard_key(target
     target.insert_one({"_id": 1, "region": "old"})
     document = {"_id": 1, "region": "new", "$v": 1}
     key = bson.encode({"region": "new", "_id": 1})
-    change = made(table_of(target, sharded=True), RowType.REPLACE, 1)._replace(key=key, document=bson.encode(document))
+    change = made(table_of(target, shard_key=("region",)), RowType.REPLACE, 1)._replace(
+        key=key, document=bson.encode(document)
+    )
     writer.write([change], replay=True)
     assert list(target.find()) == [document]
 

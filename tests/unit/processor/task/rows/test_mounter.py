@@ -215,14 +215,10 @@ def test_a_table_outside_the_filter_is_an_error() -> None:
         _mount(Mounter(_versions(), lambda _: None, update_of), _event(_ORDERS, 5))
 
 
-def test_the_schema_decides_order_and_keys() -> None:
-    sharded = _versions(indexes=(_UNIQUE,), shard_key=Document.of({"region": 1}))
-    for options, expected in [
-        (MountOptions(), (True, False)),
-        (MountOptions(order_by=OrderBy.ID, sharded_target=True), (True, True)),
-    ]:
-        target = _mount(Mounter(sharded, _route, update_of, options), _event(_ORDERS, 5)).table
-        assert (target.ordered, target.sharded) == expected
+def test_the_schema_decides_the_order() -> None:
+    for options in (MountOptions(), MountOptions(order_by=OrderBy.ID)):
+        mounter = Mounter(_versions(indexes=(_UNIQUE,)), _route, update_of, options)
+        assert _mount(mounter, _event(_ORDERS, 5)).table.ordered
 
 
 def test_the_schema_store_is_asked_once_for_a_table_that_does_not_change_any_more() -> None:

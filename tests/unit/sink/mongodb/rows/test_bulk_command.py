@@ -13,7 +13,7 @@ from sink.mongodb.rows.bulk_plan import Batch
 from sink.row import RowChange, TargetTable
 
 ORDERS = TargetTable(id=TableId("a"), source=TableName("shop", "orders"), name=TableName("copy", "orders"))
-SHARDED = TargetTable(id=TableId("a"), source=ORDERS.source, name=ORDERS.name, sharded=True)
+SHARDED = TargetTable(id=TableId("a"), source=ORDERS.source, name=ORDERS.name, shard_key=("region",))
 ID = ObjectId(b"a document's")
 
 

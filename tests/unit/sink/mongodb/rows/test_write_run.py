@@ -15,6 +15,7 @@ from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander, TargetReply
 from sink.mongodb.rows.bulk_plan import Limits
 from sink.mongodb.rows.insert_sizes import InsertSizes
+from sink.mongodb.rows.placing.shard_keys import ShardKeys
 from sink.mongodb.rows.side_by_side import SideBySide
 from sink.mongodb.rows.write_run import WriteRun
 from sink.row import RowChange, TargetTable, WriteResult
@@ -55,6 +56,7 @@ def _written(*answers: tuple[Mapping[str, Any], bool]) -> WriteResult:
         None,
         lambda _: True,
         limits=lambda: Limits(joined=False),
+        shard_keys=ShardKeys(commander),
         sizes=InsertSizes(),
         side_by_side=SideBySide(),
         repairs=False,

@@ -1,0 +1,238 @@
+"""Rows are written through a router into tables that the target shards, while chunks move."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import RowRejected
+from changefeed.event import RowType
+from devstack.mongodb.server import Client
+from devstack.process import wait_until
+from devstack.sharded.cluster import ShardedCluster
+from devstack.sharded.ddl import ClusterDdl
+from devstack.sharded.served.router_server import RouterServer
+from devstack.sharded.wire import CommandFailed
+from sink.mongodb.rows.document_loader import MongoDocumentLoader
+from sink.mongodb.rows.row_writer import MongoRowWriter
+from sink.row import RowChange, SourceRow, TargetTable
+from tests.component.sink.mongodb.rows.written_rows import Rows, made, permit, table_of
+
+pytestmark = pytest.mark.since("6.0")
+Document = dict[str, Any]
+NS = "shop.items"
+_OPERATION_FAILED = 96
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
+    directory: Path = tmp_path_factory.mktemp("sharded")
+    with ShardedCluster(directory / "data", directory / "log") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def client(cluster: ShardedCluster) -> Iterator[Client]:
+    with RouterServer(cluster) as server, Client(server.uri) as client:
+        yield client
+
+
+@pytest.fixture
+def items(client: Client, cluster: ShardedCluster) -> Iterator[Rows]:
+    """Keys below 100 on sa, the others on sb."""
+    with cluster.router() as router:
+        ddl = ClusterDdl(router)
+        ddl.create_database("shop", primary="sa")
+        ddl.shard(NS, {"k": 1})
+        ddl.split(NS, {"k": 100})
+        ddl.move(NS, {"k": 100}, "sb", wait_for_delete=True)
+    yield client.shop.items
+    client.drop_database("shop")
+
+
+@pytest.fixture
+def writer(client: Client) -> MongoRowWriter:
+    return MongoRowWriter(client, permit=permit)
+
+
+@contextmanager
+def moving(cluster: ShardedCluster) -> Iterator[threading.Event]:
+    """Chunks go to and fro; the event says that one has moved."""
+    over, moved = threading.Event(), threading.Event()
+
+    def move() -> None:
+        with cluster.router() as router:
+            ddl = ClusterDdl(router)
+            while not over.is_set():
+                for to in ("sa", "sb"):
+                    move_once(ddl, to)
+                    moved.set()
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        yield moved
+    finally:
+        over.set()
+        mover.join()
+
+
+def move_once(ddl: ClusterDdl, to: str) -> None:
+    """A write may break off a move: the next one begins anew."""
+    try:
+        ddl.move(NS, {"k": 100}, to, wait_for_delete=True)
+    except CommandFailed as error:
+        if error.code != _OPERATION_FAILED:
+            raise
+
+
+def of_key(change: RowChange, k: int | None) -> RowChange:
+    """As a source shows it that shards its table in the same way."""
+    return change if k is None else change._replace(key=bson.encode({"k": k, **bson.decode(change.key)}))
+
+
+class History:
+    """Random changes of rows, as the oplogs of a source show them."""
+
+    def __init__(self, table: TargetTable, *, whole: bool, seed: int) -> None:
+        self._table, self._whole, self._random = table, whole, random.Random(seed)
+        self.rows: dict[int, Document] = {}
+        self.changes: list[RowChange] = []
+
+    def go_on(self, count: int, *, ids: int) -> None:
+        for _ in range(count):
+            id = self._random.randrange(ids)
+            row = self.rows.get(id)
+            if row is None:
+                self._insert({"_id": id, "k": self._k(), "n": 0})
+            else:
+                self._random.choice([self._update, self._update, self._key, self._replace, self._delete, self._cross])(
+                    row
+                )
+
+    def _k(self) -> int:
+        return self._random.randrange(0, 200)
+
+    def _log(self, kind: RowType, row: Document, **content: Any) -> None:
+        made_ = made(self._table, kind, row["_id"], **content)
+        self.changes.append(of_key(made_, row["k"] if self._whole else None))
+
+    def _insert(self, row: Document) -> None:
+        self._log(RowType.INSERT, row, document=row)
+        self.rows[row["_id"]] = row
+
+    def _update(self, row: Document) -> None:
+        self._set(row, {"n": row["n"] + 1})
+
+    def _key(self, row: Document) -> None:
+        self._set(row, {"k": self._k(), "m": self._k()})
+
+    def _set(self, row: Document, fields: Document) -> None:
+        self._log(RowType.UPDATE, row, update={"updatedFields": fields})
+        self.rows[row["_id"]] = {**row, **fields}
+
+    def _replace(self, row: Document) -> None:
+        new = {"_id": row["_id"], "k": self._k(), "n": 0}
+        self._log(RowType.REPLACE, row, document=new)
+        self.rows[row["_id"]] = new
+
+    def _delete(self, row: Document) -> None:
+        self._log(RowType.DELETE, row)
+        del self.rows[row["_id"]]
+
+    def _cross(self, row: Document) -> None:
+        """A changed key whose new place is on another shard of the source."""
+        self._delete(row)
+        self._insert({**row, "k": self._k()})
+
+
+def contents(items: Rows) -> dict[int, Document]:
+    found = list(items.find())
+    assert len({row["_id"] for row in found}) == len(found), "no row is there twice"
+    return {row["_id"]: row for row in found}
+
+
+@pytest.mark.parametrize(("whole", "ordered"), [(True, False), (False, True)], ids=["whole keys", "ids alone, ordered"])
+def test_windows_that_are_replayed_converge_while_chunks_move(
+    items: Rows, writer: MongoRowWriter, cluster: ShardedCluster, whole: bool, ordered: bool
+) -> None:
+    history, rng = History(table_of(items, ordered=ordered), whole=whole, seed=int(whole)), random.Random(5)
+    begin = reached = 0
+    with moving(cluster) as moved:
+
+        def goes_on() -> bool:
+            nonlocal begin, reached
+            history.go_on(120, ids=40)
+            run, start = writer.begin(lambda _: begin < reached), begin
+            for window_end in sorted(rng.sample(range(begin + 1, len(history.changes)), 2)):
+                again = history.changes[begin : min(window_end, reached)]
+                new = history.changes[max(begin, reached) : window_end]
+                for changes, replay in ((again, True), (new, False)):
+                    if changes:
+                        run.prepare(changes, replay=replay)()
+                reached, begin = max(reached, window_end), window_end
+            unsettled = run.settle().unsettled
+            begin = start if unsettled else rng.randrange(max(0, begin - 60), begin + 1)
+            return moved.is_set() and len(history.changes) > 400
+
+        assert wait_until(goes_on, 120)
+    run = writer.begin(lambda _: False)
+    for changes, replay in ((history.changes[begin:reached], True), (history.changes[max(begin, reached) :], False)):
+        if changes:
+            run.prepare(changes, replay=replay)()
+    run.settle()
+    assert contents(items) == history.rows
+
+
+def test_a_copy_and_its_repetition_go_to_the_owners(items: Rows, client: Client, cluster: ShardedCluster) -> None:
+    loader = MongoDocumentLoader(client, table=table_of(items), once=False, kept=True, permit=permit)
+    documents = [{"_id": number, "k": number % 200, "n": number} for number in range(3_000)]
+    with moving(cluster) as moved:
+        for _ in range(2):
+            loader.load([bson.encode(document) for document in documents], ClusterTime(5, 1))
+        assert moved.wait(30)
+        loader.load(
+            [bson.encode({**document, "k": 199 - document["k"]}) for document in documents[:50]], ClusterTime(6, 1)
+        )
+    expected = [{**row, "k": 199 - row["k"]} if row["_id"] < 50 else row for row in documents]
+    assert contents(items) == {row["_id"]: row for row in expected}
+
+
+def test_a_row_is_repaired_wherever_its_document_is(items: Rows, client: Client) -> None:
+    items.insert_one({"_id": 1, "k": 150, "n": "another client's"})
+    now = bson.encode({"_id": 1, "k": 7, "n": 2})
+    asked: list[bytes] = []
+
+    def fetch(change: RowChange) -> SourceRow:
+        asked.append(change.key)
+        return SourceRow(now, ClusterTime(9, 1))
+
+    writer = MongoRowWriter(client, permit=permit, fetch=fetch)
+    update = of_key(made(table_of(items), RowType.UPDATE, 1, update={"updatedFields": {"n": 2}}), 7)
+    result = writer.write([update], replay=False)
+    assert (result.tally.repaired, contents(items)) == (1, {1: {"_id": 1, "k": 7, "n": 2}})
+    assert asked == [bson.encode({"_id": 1})], "the source may have another shard key"
+
+
+def test_two_documents_of_one_id_stop_the_table(items: Rows, writer: MongoRowWriter) -> None:
+    items.insert_many([{"_id": 1, "k": 7}, {"_id": 1, "k": 150}])
+    with pytest.raises(RowRejected, match="several documents of its _id"):
+        writer.write([made(table_of(items), RowType.REPLACE, 1, {"k": 7})], replay=False)
+
+
+def test_a_table_that_the_target_does_not_shard_is_written_by_id(client: Client, writer: MongoRowWriter) -> None:
+    plain = client.plain.rows
+    table = table_of(plain)
+    insert = of_key(made(table, RowType.INSERT, 1, {"k": 5, "n": 0}), 5)
+    update = of_key(made(table, RowType.UPDATE, 1, update={"updatedFields": {"k": 6}}), 5)
+    for replay in (False, True):
+        writer.write([insert, update], replay=replay)
+    assert list(plain.find()) == [{"_id": 1, "k": 6, "n": 0}]
