@@ -43,6 +43,7 @@ from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation
+from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableId, TableKind, TableName, TableSchema, defined
 
 
@@ -98,11 +99,15 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardTable:
-    """`how` is one of the three sharding types; `description` is the one of the source's event."""
+    """`how` is one of the three sharding types; `description` is the one of the source's event.
+
+    With a `layout` the table is new, and is divided like the source's. If it is sharded already, it stays as it is.
+    """
 
     name: TableName
     how: DdlType
     description: Document
+    layout: TableLayout | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +194,11 @@ def create_copy(schema: TableSchema, name: TableName, routing: Routing) -> Creat
 def index_copy(schema: TableSchema, name: TableName) -> CreateIndexes:
     """The last step of a table's initial copy."""
     return CreateIndexes(name=name, indexes=schema.indexes)
+
+
+def shard_copy(name: TableName, layout: TableLayout) -> ShardTable:
+    description = {"shardKey": layout.key.decode()} | ({"unique": True} if layout.unique else {})
+    return ShardTable(name=name, how=DdlType.SHARD_COLLECTION, description=Document.of(description), layout=layout)
 
 
 def names_of(ddl: DownstreamDdl) -> tuple[TableName, ...]:

@@ -11,6 +11,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.sharded.former import LeftTables, Silence
+from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.users.principals import Principals
 from source.connection import Client, deployment_of
@@ -26,6 +27,7 @@ from source.stream.window_reader import ReadOptions, WindowReader
 from source.tables.catalog import CatalogReading
 from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, keeps_snapshots
 from source.tables.chunks import Division, divide
+from source.tables.layout_reading import read_layout
 from source.tables.row_read import Row, read_row
 from source.tables.stable_catalog import read_stable_catalog
 from source.tables.table_size import table_sizes
@@ -92,6 +94,9 @@ class OneDeployment:
 
     def divide(self, schema: TableSchema) -> Division:
         return divide(self._client, schema)
+
+    def layout(self, schema: TableSchema) -> TableLayout | None:
+        return read_layout(self._client, schema) if deployment_of(self._client).sharded else None
 
     def chunk(self, chunk: Chunk, way: ReadWay) -> ChunkRows:
         return ChunkReader(self._client, chunk, way)

@@ -14,6 +14,7 @@ from typing import Protocol
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.sharded.former import LeftTables, Silence
+from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.users.principals import Principals
 from source.ddl.ddl_watch import DdlWatch
@@ -75,6 +76,10 @@ class TaskSource(ReadsRows, Protocol):
         ...
 
     def divide(self, schema: TableSchema) -> Division: ...
+
+    def layout(self, schema: TableSchema) -> TableLayout | None:
+        """How it shards the table now. None: it does not."""
+        ...
 
     def chunk(self, chunk: Chunk, way: ReadWay) -> ChunkRows: ...
 

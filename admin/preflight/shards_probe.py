@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -23,6 +23,8 @@ from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.source import ShardedSource
 
 _OF_CONFIG = ("collections", "databases", "chunks", "shards", "transactions", "changelog")
+_OF_LAYOUTS = ("tags",)
+"""What `shard_target` reads besides."""
 _AT_CONFIG = (("clusterMonitor", "admin"),)
 _AT_SHARDS = (("clusterMonitor", "admin"), ("readAnyDatabase", "admin"))
 _NOT_PROVEN = (7, 0)
@@ -51,7 +53,7 @@ def probe_shards(
                 f"source: its config servers are MongoDB {version[0]}.{version[1]}; reading the oplogs of shards has been proven for 6.0 "
                 "only, name the cluster's routers (mongos), which are read by change streams"
             )
-        problems += _unreadable(clients)
+        problems += _unreadable(clients, shard_target=configuration.shard_target)
         if problems:
             return ShardsFindings(problems=tuple(problems), version=version)
         choice = CaptureChoice(
@@ -99,9 +101,10 @@ def _version(client: Client) -> tuple[int, int]:
     return first, second
 
 
-def _unreadable(clients: ClusterClients) -> Iterator[str]:
+def _unreadable(clients: ClusterClients, *, shard_target: bool) -> Iterator[str]:
     """Users of a shard are its own: each deployment is asked."""
-    lacking = _lacking(clients.config, "the config servers", _AT_CONFIG, config=True)
+    of_config = (*_OF_CONFIG, *_OF_LAYOUTS) if shard_target else _OF_CONFIG
+    lacking = _lacking(clients.config, "the config servers", _AT_CONFIG, config=True, of_config=of_config)
     if lacking:
         yield from lacking
         return
@@ -118,11 +121,18 @@ def _unreadable(clients: ClusterClients) -> Iterator[str]:
             )
 
 
-def _lacking(client: Client, where: str, roles: tuple[tuple[str, str], ...], *, config: bool) -> Iterable[str]:
+def _lacking(
+    client: Client,
+    where: str,
+    roles: tuple[tuple[str, str], ...],
+    *,
+    config: bool,
+    of_config: Sequence[str] = ("transactions",),
+) -> Iterable[str]:
     with translated(f"reading the privileges of the source's user on {where}"):
         privileges = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
     problems = []
-    wanted = [("local", "oplog.rs"), *(("config", coll) for coll in (_OF_CONFIG if config else ("transactions",)))]
+    wanted = [("local", "oplog.rs"), *(("config", coll) for coll in of_config)]
     for db, coll in wanted:
         if missing := privileges.lacking(["find"], db, coll):
             problems.append(f"source: on {where}, {privileges.problem(missing, f'in {db}.{coll}', *roles)}")

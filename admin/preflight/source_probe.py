@@ -59,6 +59,7 @@ class SourceFindings:
     privileges: Privileges = field(default_factory=Privileges)
     identity_lacks: str = ""
     """The privilege without which its id is unknown."""
+    sharded: bool = False
     oplog_span: timedelta | None = None
     """How far back its oplog reaches now. None: it cannot be read."""
 
@@ -176,6 +177,7 @@ def _findings(
         choice=choice,
         read=True,
         privileges=privileges,
+        sharded=deployment.sharded,
         oplog_span=window.span if window is not None else None,
         identity_lacks=missing_identity(privileges) if identity.id is None and not deployment.sharded else "",
     )
@@ -184,6 +186,7 @@ def _findings(
 def _of_shards(found: ShardsFindings) -> SourceFindings:
     return SourceFindings(
         problems=found.problems,
+        sharded=True,
         identity=found.identity,
         version=found.version,
         tables=found.tables,

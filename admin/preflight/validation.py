@@ -16,6 +16,7 @@ from admin.preflight.deployments.same_deployment import Side
 from admin.preflight.event_sink_obstacles import event_sink_obstacles, event_sink_warnings
 from admin.preflight.privileges import Privileges, missing_at_sink
 from admin.preflight.series_obstacles import series_obstacles
+from admin.preflight.shard_obstacles import shard_obstacles
 from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink, look_at_tables, probe_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
 from admin.preflight.update_effect import UpdateEffect, effect
@@ -169,7 +170,8 @@ class Validator:
             replaces.known.info.configuration if replaces is not None and replaces.begun else None,
             [table.name for table in replaces.tables] if replaces is not None else (),
         )
-        problems += _beyond_shards(configuration, target, decided or found.choice)
+        problems += _beyond_shards(configuration, decided or found.choice)
+        problems += shard_obstacles(configuration, found, target)
         problems += _replicated_letters(configuration, found.tables, others)
         problems += event_sink_obstacles(
             configuration,
@@ -323,17 +325,12 @@ def _at_sink(configuration: Configuration, found: SourceFindings, target: SinkFi
         yield "sink: it is the same deployment as the source; Sluice would read its own writes again, name another target"
 
 
-def _beyond_shards(configuration: Configuration, target: SinkFindings, choice: CaptureChoice | None) -> Iterator[str]:
+def _beyond_shards(configuration: Configuration, choice: CaptureChoice | None) -> Iterator[str]:
     """What a capture by the oplogs of shards does not do yet."""
     if choice is None or choice.capture is not Capture.SHARD_OPLOGS:
         return
     if configuration.sink_can.keeps_messages:
         yield "sink: messages of a sharded source are not written yet: rows of two shards may have one position; name a MongoDB as sink"
-    if target.sharded:
-        yield (
-            "sink: it is a sharded cluster, whose rows need whole shard keys, and those of a source are not followed when its shards are read; "
-            "name a replica set, or name the routers of the source"
-        )
 
 
 def _decided(configuration: Configuration, replaces: Update | None) -> CaptureChoice | None:

@@ -13,6 +13,7 @@
     ddl: {unsupported: fail, async_indexes: true, ttl: deferred}
     capture: auto                    # auto | oplog | change_stream
     on_occupied: refuse              # refuse | drop | keep: tables that the target has before their copy
+    shard_target: false              # whether routers of the target shard new tables as the source does
     on_divergence: repair
     on_rejected: dead_letter         # stop_table | dead_letter | stop_changefeed: when the target refuses a row
     dead_letter: sluice.rejected     # where refused rows go; naming it means on_rejected: dead_letter
@@ -240,6 +241,11 @@ class Configuration(Options):
     dead_letter: TableName | None = Field(
         None, description="write null or a table name of the target, for example sluice.rejected"
     )
+    shard_target: StrictBool = Field(
+        False,
+        description="write true or false: whether the target, if it has routers, shards tables as the source does",
+    )
+    """When they are created there for their copies."""
     users: StrictBool = Field(False, description="write true or false: whether users and roles are replicated")
     copy_limit: Limit | None = Field(None, description="write null or a rate such as 20MB/s, 5000 docs/s")
     """Of the documents that initial copies write, on all nodes together."""
@@ -267,6 +273,11 @@ class Configuration(Options):
         if configuration.users and not configuration.sink_can.keeps_documents:
             kind = configuration.sink.scheme
             refused.append(f"users: found true, and a {kind} has no users; write false, or name a MongoDB as sink")
+        if configuration.shard_target and not configuration.sink_can.keeps_documents:
+            kind = configuration.sink.scheme
+            refused.append(
+                f"shard_target: found true, and a {kind} has no shards; write false, or name a MongoDB as sink"
+            )
         refused += configuration.senseless_for_messages()
         if refused:
             raise ConfigurationError(refused)

@@ -27,7 +27,7 @@ OPTIONS: Mapping[str, Changeable] = {
     **dict.fromkeys(
         (
             *("source", "sink", "target", "filter", "columns", "ddl", "capture", "images", "on_occupied"),
-            *("on_divergence", "on_rejected", "dead_letter", "users", "pipeline"),
+            *("on_divergence", "on_rejected", "dead_letter", "shard_target", "users", "pipeline"),
         ),
         Changeable.PAUSED,
     ),

@@ -20,6 +20,7 @@ from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
 from changefeed.records import DdlRecord, LetterTotals, Observation
 from changefeed.sharded.former import LeftTables, Silence
+from changefeed.sharded.table_layout import TableLayout, as_shown
 from changefeed.table import TableName, TableSchema, TableSize
 from changefeed.users.principals import PrincipalChanges, Principals
 from credentials.expansion import expanded
@@ -38,12 +39,13 @@ from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.principals import TargetPrincipals
 from sink.opening import event_sink
 from source.connection import connect as connect_to_source
-from source.connection import deployment_of
+from source.connection import deployment_of, is_config_server
 from source.ddl.ddl_watch import DdlWatch
 from source.opening import open_source
 from source.oplog.window import OplogWindow
 from source.source import Source
 from source.tables.catalog import CatalogReading
+from source.tables.layout_reading import read_layout
 
 
 class SourceConnection:
@@ -147,7 +149,10 @@ class Connections:
 
         def opened(uri: str) -> DdlApplier:
             release = partial(_release_of, configuration)
-            return MongoDdlApplier(connect_to_target(uri), permit=self._permit, ttl=ttl, source_release=release)
+            layout = partial(_layout_of, configuration) if configuration.shard_target else None
+            return MongoDdlApplier(
+                connect_to_target(uri), permit=self._permit, ttl=ttl, source_release=release, layout_of=layout
+            )
 
         return _RenewedSink(configuration.sink, opened)
 
@@ -226,3 +231,10 @@ class _RenewedSink:
     def _current(self) -> DdlApplier:
         with self._lock:
             return self._sink.get()
+
+
+def _layout_of(configuration: Configuration, schema: TableSchema) -> TableLayout | None:
+    """Routers show the sharding of a table as a DDL of its own."""
+    with closing(connect_to_source(expanded(configuration.source), capture=None)) as client:
+        layout = read_layout(client, schema) if is_config_server(client) else None
+        return as_shown(layout, configuration.columns_of(schema.name))

@@ -21,6 +21,7 @@ from changefeed.config.configuration import OnOccupied
 from changefeed.documents.key_range import KeyRange
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
+from changefeed.sharded.table_layout import TableLayout, as_shown
 from changefeed.table import TableSchema
 from processor.copy.chunk_copy import CopyOrder, CopyPlace, ReadChunk, copy_chunk
 from processor.copy.target_table import Creation, build_indexes, creation_of, make_empty, prepare
@@ -98,7 +99,8 @@ def _answers(resources: ChangefeedResources, steps: Sequence[CopyStep]) -> Itera
 
 
 def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
-    creation = _creation(resources, step.schema)
+    made = isinstance(step, Prepare | MakeEmpty) and resources.context.configuration.shard_target
+    creation = _creation(resources, step.schema, _layout(resources, step.schema) if made else None)
     match step:
         case Prepare():
             if resources.event_ddl is not None:
@@ -145,11 +147,15 @@ def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -
     )
 
 
-def _creation(resources: ChangefeedResources, schema: TableSchema) -> Creation:
+def _layout(resources: ChangefeedResources, schema: TableSchema) -> TableLayout | None:
+    return as_shown(resources.source.layout(schema), resources.context.configuration.columns_of(schema.name))
+
+
+def _creation(resources: ChangefeedResources, schema: TableSchema, layout: TableLayout | None) -> Creation:
     target = resources.mounter.mounted(schema).target.name.logical
     present = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target])
     tables = {each.id: each.name for each in present if each is not None}
     routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
     kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and schema.beside is None
     logged = resources.context.configuration.sink_can.keeps_messages
-    return creation_of(schema, target, routing, kept=kept, logged=logged)
+    return creation_of(schema, target, routing, kept=kept, logged=logged, layout=layout)

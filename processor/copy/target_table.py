@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported, TargetOccupied
-from changefeed.event import DdlType
 from changefeed.records import ObservedTable
+from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableName, TableSchema
 from sink.ddl import (
     CreateIndexes,
@@ -25,6 +24,7 @@ from sink.ddl import (
     create_copy,
     index_copy,
     names_of,
+    shard_copy,
 )
 from sink.load import DocumentLoader
 
@@ -35,6 +35,8 @@ class Creation:
 
     create: CreateTable
     shard: ShardTable | None
+    key_index: CreateIndexes | None
+    """The source's index of the shard key: without it the target would make one with a name of its own."""
     indexes: CreateIndexes
     shared: bool
     kept: bool = False
@@ -56,11 +58,19 @@ class Creation:
 
 
 def creation_of(
-    schema: TableSchema, name: TableName, routing: Routing, *, kept: bool = False, logged: bool = False
+    schema: TableSchema,
+    name: TableName,
+    routing: Routing,
+    *,
+    kept: bool = False,
+    logged: bool = False,
+    layout: TableLayout | None = None,
 ) -> Creation:
+    """`layout`: as which the table is sharded at the target."""
     return Creation(
         create=create_copy(schema, name, routing),
-        shard=_sharding(schema, name),
+        shard=None if layout is None else shard_copy(name, layout),
+        key_index=None if layout is None else _key_index(schema, name, layout),
         indexes=index_copy(schema, name),
         shared=bool(routing.sharing(name, apart_from=[schema.name])),
         kept=kept,
@@ -74,7 +84,7 @@ def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, *, ours
     A table that a user created beforehand, for example to shard it differently, is kept if it is empty.
     """
     if creation.filled_in_place:
-        _create(creation, ddl)
+        _create_in_place(creation, ddl)
     elif ours:
         make_anew(creation, ddl)
     else:
@@ -134,14 +144,30 @@ def _create(creation: Creation, ddl: DdlApplier) -> None:
     _shard(creation, ddl)
 
 
+def _create_in_place(creation: Creation, ddl: DdlApplier) -> None:
+    """A table with rows is not sharded: it has no index for it yet."""
+    before = ddl.observe([creation.name])
+    ddl.apply(creation.create, before)
+    if before.tables.get(creation.name) is None:
+        _shard(creation, ddl)
+
+
 def _shard(creation: Creation, ddl: DdlApplier) -> None:
-    if creation.shard is not None:
-        _do(creation.shard, ddl)
+    for step in (creation.key_index, creation.shard) if creation.shard is not None else ():
+        if step is not None:
+            _do(step, ddl)
 
 
 def _drop_unique_indexes(creation: Creation, found: ObservedTable, ddl: DdlApplier) -> None:
     indexes = [index.decode() for index in found.indexes]
-    unique = tuple(str(index["name"]) for index in indexes if index.get("unique") and not _of_id(index))
+    kept = (
+        creation.shard.layout.key.decode() if creation.shard is not None and creation.shard.layout is not None else {}
+    )
+    unique = tuple(
+        str(index["name"])
+        for index in indexes
+        if index.get("unique") and not _of_id(index) and list(index["key"].items()) != list(kept.items())
+    )
     if unique:
         _do(DropIndexes(name=creation.name, indexes=unique), ddl)
 
@@ -155,16 +181,14 @@ def _of_id(index: dict[str, object]) -> bool:
     return index["key"] == {"_id": 1} or "clustered" in index
 
 
-def _sharding(schema: TableSchema, name: TableName) -> ShardTable | None:
-    if schema.shard_key is None:
-        return None
-    key = schema.shard_key.decode()
-    unique = any(
-        bool(index.get("unique")) and list(index["key"].items()) == list(key.items())
-        for index in (each.decode() for each in schema.indexes)
-    )
-    description = Document.of({"shardKey": key} | ({"unique": True} if unique else {}))
-    return ShardTable(name=name, how=DdlType.SHARD_COLLECTION, description=description)
+def _key_index(schema: TableSchema, name: TableName, layout: TableLayout) -> CreateIndexes | None:
+    key = list(layout.key.decode().items())
+    for index in schema.indexes:
+        said = index.decode()
+        partial = {"partialFilterExpression", "sparse"} & said.keys()
+        if list(said["key"].items())[: len(key)] == key and not partial and not _of_id(said):
+            return CreateIndexes(name=name, indexes=(index,))
+    return None
 
 
 def _do(what: DownstreamDdl, ddl: DdlApplier) -> None:

@@ -15,6 +15,7 @@ from changefeed.documents.key_text import key_text
 from changefeed.errors import DuplicateId, HistoryLost, InvariantError, SourceUnavailable
 from changefeed.position import Position
 from changefeed.sharded.former import LeftTables, Silence
+from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.users.principals import Principals
 from source.connection import Client, read_command
@@ -36,6 +37,7 @@ from source.stream.window_reader import ReadOptions
 from source.tables.catalog import CatalogReading
 from source.tables.chunk_reader import Chunk, ReadWay
 from source.tables.chunks import Division
+from source.tables.layout_reading import read_layout
 from source.tables.row_read import Row
 from source.tables.stable_catalog import changed_each_time, disturbing_ddl
 
@@ -203,6 +205,9 @@ class ShardedSource:
 
     def divide(self, schema: TableSchema) -> Division:
         return divide_cluster(self._clients, schema)
+
+    def layout(self, schema: TableSchema) -> TableLayout | None:
+        return read_layout(self._clients.config, schema)
 
     def chunk(self, chunk: Chunk, _way: ReadWay) -> ChunkRows:
         return OwnedChunk(self._clients, chunk)

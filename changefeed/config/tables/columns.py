@@ -11,7 +11,7 @@ columns:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import Annotated, TypeAlias
 
@@ -105,3 +105,14 @@ class ColumnRule(Options):
 
     def means(self, name: TableName) -> bool:
         return any_matches(self.tables, name)
+
+
+def shown_otherwise(rules: Iterable[ColumnRule], fields: Iterable[str]) -> list[str]:
+    """The paths of the rules at, above or below the fields."""
+    wanted = list(fields)
+    paths = (path for rule in rules for path in (*rule.drop, *rule.mask, *rule.hash))
+    return [path for path in paths if any(_meet(path, field) for field in wanted)]
+
+
+def _meet(one: str, other: str) -> bool:
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")

@@ -43,14 +43,16 @@ from changefeed.config.tables.time_series import release_obstacle
 from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SluiceError
 from changefeed.records import DdlRecord, Observation, ObservedTable
-from changefeed.table import TableName
-from sink.ddl import CreateTable, DownstreamDdl, ShardTable, SingleDdl, Skip, names_of, parts_of
+from changefeed.sharded.table_layout import TableLayout
+from changefeed.table import TableName, TableSchema
+from sink.ddl import CreateTable, DownstreamDdl, ShardTable, SingleDdl, Skip, names_of, parts_of, shard_copy
 from sink.mongodb.codes import NAMESPACE_NOT_FOUND, UUID_MISMATCH
 from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_commands import Target, commands
 from sink.mongodb.ddl.ddl_effect import DdlEffect, effect, refusal
+from sink.mongodb.ddl.table_spread import TableSpread
 from sink.mongodb.errors import code_of, duplicate_key, translate, translated
 from sink.mongodb.majority import LATE, stalled
 
@@ -87,14 +89,16 @@ class MongoDdlApplier:
         permit: Permit,
         ttl: Ttl = Ttl.DEFERRED,
         source_release: Callable[[], tuple[int, int]] | None = None,
+        layout_of: Callable[[TableSchema], TableLayout | None] | None = None,
     ) -> None:
         """`close` closes the client, too. `permit` is the owner's session; it is called before each command. `source_release` is asked when a
-        time series is created; None: it is known to be the target's.
+        time series is created; None: it is known to be the target's. `layout_of`: how the source shards a table, if the target is to do the same.
         """
         self._client = client
         self._permit = permit
         self._ttl = ttl
         self._source_release = source_release
+        self._layout_of = layout_of
 
     def observe(self, names: Iterable[TableName]) -> Observation:
         """The state of the tables at the target, durable as far as this owner and its predecessors wrote it."""
@@ -120,16 +124,18 @@ class MongoDdlApplier:
                 tables |= self._observe_database(db, of_db)
         return Observation(tables=tables)
 
-    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:  # noqa: ARG002 - `before` says all
+    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:
         notes = [self._apply(part, before) for part in parts_of(ddl, before)]
+        if isinstance(ddl, CreateTable) and record is not None:
+            notes.append(self._as_source(ddl, record))
         return "; ".join(dict.fromkeys(filter(None, notes)))
 
     def _apply(self, ddl: SingleDdl, before: Observation) -> str:
         if isinstance(ddl, Skip):
             return ddl.note
         target = self._target()
-        if isinstance(ddl, ShardTable) and not target.sharded:
-            return "the target is not sharded"
+        if isinstance(ddl, ShardTable) and (found := self._sharded(ddl, target, before)) is not None:
+            return found
         reason = self._other_release(ddl) or refusal(ddl, before, self._ttl)
         if reason is not None:
             raise DdlRefused(f"{_subject(ddl)}: {reason}; then resume the table")
@@ -150,6 +156,40 @@ class MongoDdlApplier:
         if found is DdlEffect.UNCLEAR:
             raise DdlAmbiguous(_unclear(ddl, before, now))
         return "it was done already"
+
+    def _sharded(self, ddl: ShardTable, target: Target, before: Observation) -> str | None:
+        """The note; None if the command of the source is to be repeated here."""
+        if not target.sharded:
+            return "the target is not sharded"
+        if ddl.layout is None:
+            return None
+        return self._spread(ddl, ddl.layout, commands(ddl, before, target, self._ttl))
+
+    def _as_source(self, ddl: CreateTable, record: DdlRecord) -> str:
+        """Shards a table that has just been created, if the source has sharded it by now. Its creation and its sharding are two steps there."""
+        event = record.event
+        if self._layout_of is None or event.table is None or event.id is None:
+            return ""
+        schema = TableSchema(id=event.id, name=event.table, valid_from=event.position)
+        if (layout := self._layout_of(schema)) is None:
+            return ""
+        share = shard_copy(ddl.name, layout)
+        return self._apply(share, self.observe(names_of(share)))
+
+    def _spread(self, ddl: ShardTable, layout: TableLayout, steps: Sequence[DdlCommand]) -> str:
+        spread = TableSpread(self._client, self._send, self._check_permitted)
+        if (present := spread.key(ddl.name)) is None:
+            spread.make_zones(ddl.name, layout)
+            self._expect_majority(steps, names_of(ddl))
+            self.run(steps)
+        elif present != layout.key:
+            return f"it is sharded by {present} at the target already, and stays so"
+        spread.divide(ddl.name, layout)
+        return ""
+
+    def _check_permitted(self) -> None:
+        if self._permit() <= 0:
+            raise FencedError("a new table is not divided further, because this node may no longer be the owner")
 
     def _other_release(self, ddl: SingleDdl) -> str:
         """Why the target is of no use for this time series. Empty: it is."""

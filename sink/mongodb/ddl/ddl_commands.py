@@ -194,7 +194,7 @@ def _rename(ddl: RenameTable, now: Observation, target: Target) -> DdlCommand:
 
 
 def _shard(ddl: ShardTable, target: Target) -> tuple[DdlCommand, ...]:
-    """The target distributes rows over its shards itself: chunks, zones and their number are not copied.
+    """Chunks and zones are not in these commands (`TableSpread`).
 
     A shard key always has simple collation; a collection with another one requires it to be named.
     """

@@ -54,10 +54,9 @@ def shard_key_of(entry: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The fields besides `_id` of an entry of `config.collections`. Empty: the `_id` says where a row is."""
     if entry is None or entry.get("dropped") or entry.get("unsplittable"):
         return ()
-    fields = tuple(path for path in entry["key"] if path != _ID)
-    if fields and entry.get("defaultCollation"):
+    if entry.get("defaultCollation"):
         raise SinkRefused(
             f"{entry['_id']}: it is sharded at the target and has a collation, under which a router does not find one row by its shard key; "
             "drop it there, create it without sharding it, and copy the table anew (`sluice table recopy`)"
         )
-    return fields
+    return tuple(path for path in entry["key"] if path != _ID)
