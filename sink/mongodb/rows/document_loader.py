@@ -105,9 +105,13 @@ class MongoDocumentLoader:
             write(part, read_ts)
 
     def _settle(self) -> None:
-        """Waits until earlier removals are on a majority: otherwise an election could bring removed documents back after the read."""
-        nothing = [{"q": {"_id": ObjectId()}, "limit": 1}]
-        command = {"delete": "sluice.majority", "deletes": nothing, "writeConcern": _MAJORITY}
+        """Waits until earlier removals are on a majority: otherwise an election could bring removed documents back after the read. Of a table on
+        several shards, on each.
+        """
+        sharded = self._rows.shards(self._table)
+        nothing = [{"q": {"_id": ObjectId()}, "limit": 0 if sharded else 1}]
+        waiting = self._table.name.coll if sharded else "sluice.majority"
+        command = {"delete": waiting, "deletes": nothing, "writeConcern": _MAJORITY}
         self._commander.begin()
         self._commander.send(
             self._table.name.db, command, f"waiting for the majority before reading {self._table.name}"

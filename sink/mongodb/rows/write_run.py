@@ -73,7 +73,7 @@ from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
 from sink.mongodb.rows.insert_sizes import FIRST, InsertSizes
 from sink.mongodb.rows.placing.place import Move, as_written, is_looked_for, of_different_rows, place
 from sink.mongodb.rows.placing.shard_keys import ShardKeys
-from sink.mongodb.rows.placing.whole_key import key_of_document
+from sink.mongodb.rows.placing.whole_key import id_alone, key_of_document
 from sink.mongodb.rows.refusals import (
     DOLLAR_NAME,
     IMMUTABLE,
@@ -470,7 +470,7 @@ class WriteRun:
         whole = change._replace(type=kind, document=row.document, update=None)
         self._unexplained.explain([whole])
         self._result.repaired(change.table.id, row.read_ts)
-        self._apply(Batch([whole], ordered=True))
+        self._apply_of_now(whole)
 
     def _deviates(self, change: RowChange, reason: str) -> None:
         self._result.diverged(Deviation(change=change, reason=reason))
@@ -527,8 +527,13 @@ class WriteRun:
             return
         for whole in self._letters.rows_of_now():
             self._unexplained.explain([whole])
-            self._apply(Batch([whole], ordered=True))
+            self._apply_of_now(whole)
             self._commander.go_on()
+
+    def _apply_of_now(self, whole: RowChange) -> None:
+        """A row as the source has it now. Under which shard key the target has it, no change has to know."""
+        row = whole._replace(key=id_alone(whole.key)) if self._limits().router else whole
+        self._apply(Batch([row], ordered=True))
 
     def _repair_asked(self) -> None:
         """Writes the rows that a verification found different. They are newer than the other rows of the run."""
@@ -539,7 +544,7 @@ class WriteRun:
             self._result.repaired(whole.table.id, read_ts)
             self._deviates(whole, "a verification found it different")
             self._unexplained.explain([whole])
-            self._apply(Batch([whole], ordered=True))
+            self._apply_of_now(whole)
             self._commander.go_on()
 
     def _left_as_it_is(self, change: RowChange, said: str) -> bool:

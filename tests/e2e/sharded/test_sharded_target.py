@@ -74,6 +74,9 @@ def test_tables_are_sharded_and_rows_follow_their_keys(
         router.delete("shop.orders", {"_id": 50, "v": 50})
         site.until_equal()
         assert keys(client)["shop.orders"] == {"k": 1}, "the target keeps its key"
+        site.sluice("table", "recopy", "shop", "shop.orders", "--yes")
+        until(lambda: keys(client).get("shop.orders") == {"v": 1}, "the copied table has the source's key")
+        site.until_equal()
         site.verify()
 
 

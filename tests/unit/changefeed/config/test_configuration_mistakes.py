@@ -42,7 +42,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, images, on_occupied, on_divergence, on_rejected, dead_letter, users, "
         "copy_limit, apply_limit, delay, pipeline (did you mean 'sink'?)"),
     ),
-    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, images, on_occupied, on_divergence, on_rejected, dead_letter, users, copy_limit, apply_limit, delay, pipeline"),
+    ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, images, on_occupied, on_divergence, on_rejected, dead_letter, shard_target, users, copy_limit, apply_limit, delay, pipeline"),
     (
         {"id": "orders to dr"},
         "id: found 'orders to dr'; write up to 64 letters, digits and single - _ . between them, for example orders-to-dr",

@@ -13,6 +13,8 @@ import bson
 import pytest
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.documents.key_range import KeyRange
 from changefeed.errors import RowRejected
 from changefeed.event import RowType
 from devstack.mongodb.server import Client
@@ -27,7 +29,7 @@ from sink.row import RowChange, SourceRow, TargetTable
 from tests.component.sink.mongodb.rows.written_rows import Rows, made, permit, table_of
 
 pytestmark = pytest.mark.since("6.0")
-Document = dict[str, Any]
+Row = dict[str, Any]
 NS = "shop.items"
 _OPERATION_FAILED = 96
 
@@ -104,7 +106,7 @@ class History:
 
     def __init__(self, table: TargetTable, *, whole: bool, seed: int) -> None:
         self._table, self._whole, self._random = table, whole, random.Random(seed)
-        self.rows: dict[int, Document] = {}
+        self.rows: dict[int, Row] = {}
         self.changes: list[RowChange] = []
 
     def go_on(self, count: int, *, ids: int) -> None:
@@ -121,40 +123,40 @@ class History:
     def _k(self) -> int:
         return self._random.randrange(0, 200)
 
-    def _log(self, kind: RowType, row: Document, **content: Any) -> None:
+    def _log(self, kind: RowType, row: Row, **content: Any) -> None:
         made_ = made(self._table, kind, row["_id"], **content)
         self.changes.append(of_key(made_, row["k"] if self._whole else None))
 
-    def _insert(self, row: Document) -> None:
+    def _insert(self, row: Row) -> None:
         self._log(RowType.INSERT, row, document=row)
         self.rows[row["_id"]] = row
 
-    def _update(self, row: Document) -> None:
+    def _update(self, row: Row) -> None:
         self._set(row, {"n": row["n"] + 1})
 
-    def _key(self, row: Document) -> None:
+    def _key(self, row: Row) -> None:
         self._set(row, {"k": self._k(), "m": self._k()})
 
-    def _set(self, row: Document, fields: Document) -> None:
+    def _set(self, row: Row, fields: Row) -> None:
         self._log(RowType.UPDATE, row, update={"updatedFields": fields})
         self.rows[row["_id"]] = {**row, **fields}
 
-    def _replace(self, row: Document) -> None:
+    def _replace(self, row: Row) -> None:
         new = {"_id": row["_id"], "k": self._k(), "n": 0}
         self._log(RowType.REPLACE, row, document=new)
         self.rows[row["_id"]] = new
 
-    def _delete(self, row: Document) -> None:
+    def _delete(self, row: Row) -> None:
         self._log(RowType.DELETE, row)
         del self.rows[row["_id"]]
 
-    def _cross(self, row: Document) -> None:
+    def _cross(self, row: Row) -> None:
         """A changed key whose new place is on another shard of the source."""
         self._delete(row)
         self._insert({**row, "k": self._k()})
 
 
-def contents(items: Rows) -> dict[int, Document]:
+def contents(items: Rows) -> dict[int, Row]:
     found = list(items.find())
     assert len({row["_id"] for row in found}) == len(found), "no row is there twice"
     return {row["_id"]: row for row in found}
@@ -204,6 +206,10 @@ def test_a_copy_and_its_repetition_go_to_the_owners(items: Rows, client: Client,
         )
     expected = [{**row, "k": 199 - row["k"]} if row["_id"] < 50 else row for row in documents]
     assert contents(items) == {row["_id"]: row for row in expected}
+    with moving(cluster):
+        assert loader.clear(KeyRange(lower=Document.of({"_id": 100}), upper=None)) >= 2_900
+    assert contents(items).keys() == set(range(100))
+    assert not loader.empty()
 
 
 def test_a_row_is_repaired_wherever_its_document_is(items: Rows, client: Client) -> None:
@@ -220,6 +226,14 @@ def test_a_row_is_repaired_wherever_its_document_is(items: Rows, client: Client)
     result = writer.write([update], replay=False)
     assert (result.tally.repaired, contents(items)) == (1, {1: {"_id": 1, "k": 7, "n": 2}})
     assert asked == [bson.encode({"_id": 1})], "the source may have another shard key"
+
+
+def test_a_row_that_the_source_does_not_have_is_removed_wherever_its_document_is(items: Rows, client: Client) -> None:
+    items.insert_many([{"_id": 1, "k": 150}, {"_id": 2, "k": 150}])
+    writer = MongoRowWriter(client, permit=permit, fetch=lambda _: SourceRow(None, ClusterTime(9, 1)))
+    update = of_key(made(table_of(items), RowType.UPDATE, 1, update={"updatedFields": {"n": 2}}), 7)
+    writer.write([update], replay=False)
+    assert list(contents(items)) == [2]
 
 
 def test_two_documents_of_one_id_stop_the_table(items: Rows, writer: MongoRowWriter) -> None:
