@@ -39,7 +39,7 @@ def ignoring(**rule: Any) -> dict[str, Any]:
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     (
         {"sinc": "x"},
-        ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, images, on_occupied, on_divergence, on_rejected, dead_letter, users, "
+        ("sinc: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, images, on_occupied, on_divergence, on_rejected, dead_letter, shard_target, users, "
         "copy_limit, apply_limit, delay, pipeline (did you mean 'sink'?)"),
     ),
     ({"zzz": {"a": 1}}, "zzz: unknown key; allowed are id, source, sink, start, target, filter, routes, columns, ddl, capture, images, on_occupied, on_divergence, on_rejected, dead_letter, shard_target, users, copy_limit, apply_limit, delay, pipeline"),
