@@ -37,6 +37,10 @@ class WaitingRows:
         self._chains[_identity(chain.changes[0])] = chain
         self.bytes += sum(change.size for change in chain.changes)
 
+    def has(self, change: RowChange) -> bool:
+        """Whether earlier changes of the row wait."""
+        return bool(self._chains) and _identity(change) in self._chains
+
     def queue(self, change: RowChange) -> bool:
         """Whether the change has to wait, too. A delete or a whole document removes the chain of its key and does not wait."""
         if not self._chains or (identity := _identity(change)) not in self._chains:

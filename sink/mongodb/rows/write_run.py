@@ -99,6 +99,10 @@ UNEXPLAINED_BYTES = 64 << 20
 _SMALL = 5
 """A write of so few changes says how long the target takes for any write."""
 _MOST_NAMED = 10
+_ORPHAN = (
+    "a moved chunk has left a document of this _id on the shard, which will remove it (after orphanCleanupDelaySecs, by default 15 minutes); "
+    "cleanupOrphaned on the shard's primary waits for that"
+)
 _COPY_ANEW = "have the table copied anew (`sluice table recopy`)"
 _REMEDY = "remove the cause at the target and resume the table, or have such rows kept as dead letters (on_rejected: dead_letter)"
 _MISSING, _MISSING_OR_MISSHAPEN = "its document is missing", "its document is missing or has another shape"
@@ -259,7 +263,8 @@ class WriteRun:
     def _place(self, batch: Batch, *, again: bool) -> None:
         """Applies a batch of a table that the target shards. Rows have to be looked for only in few of them."""
         replay = self._replay or again
-        for part in of_different_rows(as_written(change, replay=replay) for change in batch.changes):
+        changes = (self._sure(as_written(change, replay=replay)) for change in batch.changes)
+        for part in of_different_rows(changes):
             wanted = [change for change in part if is_looked_for(change)]
             found = self._look.places(wanted) if wanted else {}
             for change in wanted:
@@ -285,21 +290,37 @@ class WriteRun:
             f"the others at the source, then {_COPY_ANEW}"
         ).about(change.table.id)
 
+    def _sure(self, change: RowChange) -> RowChange:
+        """Without the shard key if changes of the row wait: they may leave it where the target has it."""
+        unsure = self._waiting.has(change) or (self._letters is not None and self._letters.any_open)
+        return change._replace(key=id_alone(change.key)) if unsure else change
+
     def _move(self, change: RowChange, *, replay: bool) -> None:
+        """An orphan, which a moved chunk leaves on a shard until the shard has cleaned up, refuses its `_id` there, and no read finds it."""
         if not self._due(Batch([change], ordered=True)).changes:
             return
-        try:
-            self._commander.together(partial(_exchanged, change.table, [[change]]), str(change))
-        except RowRejected as error:
-            refusal = refusal_in(error)
+        attempt = 0
+        while (refused := self._exchange_one(change)) is not None:
+            refusal = refusal_in(refused)
             if refusal is None:
-                self._reject(change, str(error))
+                self._reject(change, str(refused))
+            elif refusal.duplicate_id:
+                self._commander.wait(attempt, SinkUnavailable(f"{told(change, refusal)}; {_ORPHAN}"))
+                attempt += 1
+                continue
             elif refusal.duplicate:
                 self._waiting.begin(change, refusal, replay=replay)
             else:
                 self._reject(change, told(change, refusal))
-        else:
-            self._unexplained.doubted(change)
+            return
+        self._unexplained.doubted(change)
+
+    def _exchange_one(self, change: RowChange) -> RowRejected | None:
+        try:
+            self._commander.together(partial(_exchanged, change.table, [[change]]), str(change))
+        except RowRejected as error:
+            return error
+        return None
 
     def _due(self, batch: Batch) -> Batch:
         """The batch without the changes that have to wait."""
@@ -370,7 +391,9 @@ class WriteRun:
 
     def _displace(self, change: RowChange) -> None:
         """The existing document cannot be changed into this one, only removed."""
-        if change.table.shard_key or holds_zero_time(change.document) or too_large_to_replace(change):
+        if change.table.shard_key:
+            self._move(change, replay=self._replay)
+        elif holds_zero_time(change.document) or too_large_to_replace(change):
             self._renew(change)
         else:
             self._sender.send_alone(change, displace_command(change))

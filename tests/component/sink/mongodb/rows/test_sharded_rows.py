@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.documents.key_range import KeyRange
-from changefeed.errors import RowRejected
+from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from devstack.mongodb.server import Client
 from devstack.process import wait_until
@@ -24,7 +25,7 @@ from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.served.router_server import RouterServer
 from devstack.sharded.wire import CommandFailed
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
-from sink.mongodb.rows.row_writer import MongoRowWriter
+from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import RowChange, SourceRow, TargetTable
 from tests.component.sink.mongodb.rows.written_rows import Rows, made, permit, table_of
 
@@ -234,6 +235,31 @@ def test_a_row_that_the_source_does_not_have_is_removed_wherever_its_document_is
     update = of_key(made(table_of(items), RowType.UPDATE, 1, update={"updatedFields": {"n": 2}}), 7)
     writer.write([update], replay=False)
     assert list(contents(items)) == [2]
+
+
+def test_a_row_waits_until_its_shard_has_removed_an_orphan_of_it(
+    items: Rows, client: Client, cluster: ShardedCluster
+) -> None:
+    items.insert_one({"_id": 1, "k": 150})
+    options = RowWriterOptions(retry_for=timedelta(seconds=1), patience=timedelta(seconds=1))
+    moves = of_key(made(table_of(items), RowType.UPDATE, 1, update={"updatedFields": {"k": 7}}), 150)
+    with cluster.shards["sa"].client() as shard:
+        shard.shop.items.insert_one({"_id": 1, "k": 150})
+        with pytest.raises(SinkUnavailable, match="a moved chunk has left a document of this _id"):
+            MongoRowWriter(client, permit=permit, options=options).write([moves], replay=False)
+        assert contents(items) == {1: {"_id": 1, "k": 150}}
+        shard.shop.items.delete_one({"_id": 1})
+    MongoRowWriter(client, permit=permit, options=options).write([moves], replay=False)
+    assert contents(items) == {1: {"_id": 1, "k": 7}}
+
+
+def test_a_row_is_removed_where_it_waits_to_move_from(items: Rows, writer: MongoRowWriter) -> None:
+    items.create_index([("k", 1), ("u", 1)], unique=True)
+    items.insert_many([{"_id": 1, "k": 7, "u": 1}, {"_id": 2, "k": 150, "u": 1}])
+    table = table_of(items, ordered=True)
+    moves = of_key(made(table, RowType.UPDATE, 2, update={"updatedFields": {"k": 7}}), 150)
+    writer.write([moves, of_key(made(table, RowType.DELETE, 2), 7)], replay=False)
+    assert contents(items) == {1: {"_id": 1, "k": 7, "u": 1}}
 
 
 def test_two_documents_of_one_id_stop_the_table(items: Rows, writer: MongoRowWriter) -> None:
