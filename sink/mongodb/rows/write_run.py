@@ -261,8 +261,10 @@ class WriteRun:
         return known if _sharded(known) else None
 
     def _place(self, batch: Batch, *, again: bool) -> None:
-        """Applies a batch of a table that the target shards. Rows have to be looked for only in few of them."""
-        replay = self._replay or again
+        """Applies a batch of a table that the target shards. Few changes need a look for their row; after a repair, which may have brought a later
+        place of a row, inserts do, too.
+        """
+        replay = self._replay or again or batch.changes[0].table.id in self._ahead
         changes = (self._sure(as_written(change, replay=replay)) for change in batch.changes)
         for part in of_different_rows(changes):
             wanted = [change for change in part if is_looked_for(change)]
@@ -286,8 +288,8 @@ class WriteRun:
             self._at_shards(change)
             return
         raise RowRejected(
-            f"{change}: {change.table.name} has several documents of its _id, with different shard keys; Sluice keeps one of each _id there: remove "
-            f"the others at the source, then {_COPY_ANEW}"
+            f"{change}: {change.table.name} has several documents of its _id, with different shard keys, of which Sluice keeps one: leave one at the "
+            f"source, if it has several, too, then {_COPY_ANEW}"
         ).about(change.table.id)
 
     def _sure(self, change: RowChange) -> RowChange:

@@ -237,6 +237,25 @@ def test_a_row_that_the_source_does_not_have_is_removed_wherever_its_document_is
     assert list(contents(items)) == [2]
 
 
+def test_changes_of_before_a_repair_do_not_bring_a_second_document(items: Rows, client: Client) -> None:
+    """The row was deleted and came back with another key, which the repair has found already."""
+    now = {"_id": 1, "k": 150, "n": 9}
+    writer = MongoRowWriter(client, permit=permit, fetch=lambda _: SourceRow(bson.encode(now), ClusterTime(9, 1)))
+    table = table_of(items)
+    changes = [
+        of_key(made(table, RowType.UPDATE, 1, update={"updatedFields": {"n": 2}}), 7),
+        of_key(made(table, RowType.DELETE, 1), 7),
+        made(table, RowType.INSERT, 1, {"k": 8, "n": 3}),
+        of_key(made(table, RowType.UPDATE, 1, update={"updatedFields": {"k": 150, "n": 9}}), 8),
+    ]
+    run = writer.begin(lambda _: False)
+    for change in changes:
+        run.prepare([change], replay=False)()
+        assert len(contents(items)) <= 1
+    run.settle()
+    assert contents(items) == {1: now}
+
+
 def test_a_row_waits_until_its_shard_has_removed_an_orphan_of_it(
     items: Rows, client: Client, cluster: ShardedCluster
 ) -> None:
