@@ -126,7 +126,7 @@ class MongoDdlApplier:
 
     def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:
         notes = [self._apply(part, before) for part in parts_of(ddl, before)]
-        if isinstance(ddl, CreateTable) and record is not None:
+        if isinstance(ddl, CreateTable) and before.tables.get(ddl.name) is None and record is not None:
             notes.append(self._as_source(ddl, record))
         return "; ".join(dict.fromkeys(filter(None, notes)))
 
