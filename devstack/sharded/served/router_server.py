@@ -30,7 +30,7 @@ from devstack.sharded.served.routed_rows import RefusedByRouter, RoutedRows, Rou
 from devstack.sharded.wire import CommandFailed
 
 _WIRE_6_0 = 17
-_COMMAND_NOT_FOUND, _CURSOR_NOT_FOUND = 59, 43
+_COMMAND_NOT_FOUND, _CURSOR_NOT_FOUND, _NOT_SUPPORTED = 59, 43, 115
 _FIRST_BATCH = 101
 _OF_THE_DRIVER = ("$db", "$clusterTime", "$readPreference", "lsid", "txnNumber", "autocommit", "startTransaction")
 _ROWS = frozenset({"insert", "update", "delete"})
@@ -145,6 +145,8 @@ class _Served:
                 {name: command[name] for name in ("sort", "projection", "limit") if name in command},
             )
             return self._router.known_by_config(command["find"], filter, **more) if db == "config" else []
+        if verb == "aggregate" and db == "config":
+            raise RefusedByRouter(_NOT_SUPPORTED, "this stand-in for a router only finds in the config servers")
         if not self._ddl.knows(db):
             return []
         if verb == "find":

@@ -20,11 +20,17 @@ PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores wi
 
 
 class Site:
-    """A cluster whose database `shop` one changefeed replicates. Each command goes to a node that is ready."""
+    """A cluster whose database `shop` one changefeed replicates. Each command goes to a node that is ready.
 
-    def __init__(self, cluster: ShardedCluster, target: Client, target_uri: str, nodes: Sequence[Server]) -> None:
+    `options`: of the changefeed, whenever it is written.
+    """
+
+    def __init__(
+        self, cluster: ShardedCluster, target: Client, target_uri: str, nodes: Sequence[Server], **options: Any
+    ) -> None:
         self.cluster, self._client = cluster, target
         self._nodes = nodes
+        self._options = options
         self._uris = cluster.config.uri, target_uri
 
     def sluice(self, *arguments: str, input: str | None = None) -> str:
@@ -56,7 +62,7 @@ class Site:
     def _configuration(self, **options: Any) -> str:
         source, sink = self._uris
         said = {"id": "shop", "source": source, "sink": sink, "filter": {"tables": ["shop.*"]}, "capture": "oplog"}
-        return yaml.safe_dump(said | options)
+        return yaml.safe_dump(said | self._options | options)
 
     def rows(self) -> dict[str, dict[Any, Any]]:
         found = self._client["shop"]
