@@ -39,10 +39,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
-import bson
 import structlog
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.raw_bson import RawBSONDocument
 
 from changefeed.documents.row_key import row_key
 from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
@@ -56,15 +53,10 @@ from sink.mongodb.rows.batch_sender import BatchSender
 from sink.mongodb.rows.bulk_command import (
     BulkOutcome,
     Refusal,
-    RowQuery,
     command_of,
     depends_on_shape,
     displace_command,
-    exchange_commands,
-    foretell_command,
     net_command,
-    own_filter,
-    places_command,
     renewal_commands,
     too_large_to_replace,
     viable_command,
@@ -72,8 +64,9 @@ from sink.mongodb.rows.bulk_command import (
 from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
 from sink.mongodb.rows.insert_sizes import FIRST, InsertSizes
 from sink.mongodb.rows.placing.place import Move, as_written, is_looked_for, of_different_rows, place
+from sink.mongodb.rows.placing.row_exchange import exchanged
 from sink.mongodb.rows.placing.shard_keys import ShardKeys
-from sink.mongodb.rows.placing.whole_key import id_alone, key_of_document
+from sink.mongodb.rows.placing.whole_key import id_alone
 from sink.mongodb.rows.refusals import (
     DOLLAR_NAME,
     IMMUTABLE,
@@ -89,11 +82,10 @@ from sink.mongodb.rows.side_by_side import Sent, SideBySide
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time, may_hold_zero_time
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting import Chain, WaitingRows
-from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, TargetTable, Unfinished, Write, WriteResult
+from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, Unfinished, Write, WriteResult
 
 _log = structlog.get_logger(__name__)
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 WAITING_BYTES = 64 << 20
 UNEXPLAINED_BYTES = 64 << 20
 _SMALL = 5
@@ -319,7 +311,7 @@ class WriteRun:
 
     def _exchange_one(self, change: RowChange) -> RowRejected | None:
         try:
-            self._commander.together(partial(_exchanged, change.table, [[change]]), str(change))
+            self._commander.together(partial(exchanged, change.table, [[change]]), str(change))
         except RowRejected as error:
             return error
         return None
@@ -642,7 +634,7 @@ class WriteRun:
             outcome = self._sender.send_alone(last, net_command(chain.changes))
             return None if outcome.refusals else bool(outcome.unmatched)
         try:
-            self._commander.together(partial(_exchanged, last.table, [chain.changes]), str(last))
+            self._commander.together(partial(exchanged, last.table, [chain.changes]), str(last))
         except RowRejected:
             return None
         return self._look.gone(last)
@@ -657,9 +649,9 @@ class WriteRun:
             else:
                 by_table.setdefault(table.name, []).append(chain)
         for name, waiting in by_table.items():
-            exchanged = partial(_exchanged, waiting[0].changes[0].table, [chain.changes for chain in waiting])
+            exchange = partial(exchanged, waiting[0].changes[0].table, [chain.changes for chain in waiting])
             try:
-                self._commander.together(exchanged, f"an exchange of values in {name}")
+                self._commander.together(exchange, f"an exchange of values in {name}")
             except RowRejected:
                 for chain in waiting:
                     self._waiting.restore(chain)
@@ -688,45 +680,6 @@ def _without(batch: Batch, taken: Callable[[RowChange], bool]) -> Batch:
     """The batch without the changes that are taken; the same batch, with its command, if there are none."""
     left = [change for change in batch.changes if not taken(change)]
     return batch if len(left) == len(batch.changes) else Batch(left, batch.ordered, batch.joined)
-
-
-def _exchanged(table: TargetTable, rows: Sequence[Sequence[RowChange]], send: Send) -> None:
-    """`rows`: the changes of each row. All are removed before one is inserted."""
-    filters: list[RowQuery] = []
-    documents: list[tuple[RowQuery, bytes]] = []
-    for changes in rows:
-        places = _places(changes[0], send)
-        filters += places
-        for document in _foretold(changes, places, send):
-            place = _decoded(key_of_document(document, table.shard_key)) if table.shard_key else places[0]
-            documents.append((place, document))
-    for command in exchange_commands(table, filters, documents):
-        reply = send(table.name.db, command)
-        if table.shard_key and "delete" in command and reply["n"] != 1:
-            raise SinkUnavailable(
-                f"{table.name}: a document that is to move was on its way to another shard; it is looked for again"
-            )
-
-
-def _places(change: RowChange, send: Send) -> list[RowQuery]:
-    if not change.table.shard_key:
-        return [own_filter(change)]
-    found = send(*places_command([change]))["cursor"]["firstBatch"]
-    return [_decoded(key_of_document(bytes(document.raw), change.table.shard_key)) for document in found]
-
-
-def _foretold(changes: Sequence[RowChange], places: Sequence[RowQuery], send: Send) -> list[bytes]:
-    """Nothing if there is no document that the changes could change."""
-    if len(changes) == 1 and changes[0].document is not None:
-        return [changes[0].document]
-    if not places and changes[0].document is None:
-        return []
-    reply = send(changes[0].table.name.db, foretell_command(changes, places[0] if places else {}))
-    return [bson.encode(document) for document in reply["cursor"]["firstBatch"]]
-
-
-def _decoded(key: bytes) -> RowQuery:
-    return RawBSONDocument(key, _RAW)
 
 
 def _sharded(batch: Batch) -> bool:

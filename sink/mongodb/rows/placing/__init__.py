@@ -1,1 +1,1 @@
-"""Rows of tables that the target shards: each write names the whole shard key."""
+"""Where the target has rows, in tables that it shards, too, and how rows leave their places for others."""
