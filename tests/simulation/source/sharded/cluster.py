@@ -311,8 +311,12 @@ class ClusterSource(Tables):
             shard.learn(self._heard)
         at: list[Position] = []
 
-        def undo() -> None:
+        def undo() -> bool:
+            """Not of a row that another shard has by now: users wait for the majority before they write what relies on it."""
+            if any(each[1] == key and each[0] > at[0] for each in table.history):
+                return False
             self._forget(table, key, before, at[0])
+            return True
 
         number = self.new_number()
         session = {**new_session(number), "stmtId": 0, "prevOpTime": NOTHING_BEFORE} if self._retryable else {}

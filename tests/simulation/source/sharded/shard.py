@@ -32,8 +32,8 @@ _TAKEN_BACK = 0.85
 class ShardEntry(Entry):
     event: Position | None = None
     """The last event of users that this entry completes, by its effective time."""
-    undo: Callable[[], None] | None = None
-    """What the state was before. None: no election takes it back."""
+    undo: Callable[[], bool] | None = None
+    """Makes the state what it was before, or says that this cannot be. None: no election takes the entry back."""
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Shard(ReplicaSet):
     # entries
 
     def note(self, message: str = "a note") -> None:
-        self.append(oplog.note(self.tick(), self.election, message), undo=lambda: None)
+        self.append(oplog.note(self.tick(), self.election, message), undo=lambda: True)
 
     def write(
         self,
@@ -107,7 +107,7 @@ class Shard(ReplicaSet):
         *,
         head: Document | None = None,
         of_users: Callable[[ClusterTime], Position] | None = None,
-        undo: Callable[[], None] | None = None,
+        undo: Callable[[], bool] | None = None,
     ) -> ClusterTime:
         """`of_users`: the place of the event that this is to users."""
         ts = self.tick()
@@ -182,7 +182,7 @@ class Shard(ReplicaSet):
         ]
         return min([ts, *needed, super().begin_of_transactions(ts)])
 
-    def append(self, entry: Entry, event: Position | None = None, undo: Callable[[], None] | None = None) -> None:
+    def append(self, entry: Entry, event: Position | None = None, undo: Callable[[], bool] | None = None) -> None:
         self.oplog.append(ShardEntry(entry.ts, entry.term, entry.document, entry.raw, (), event, undo))
         self._commit_later(len(self.oplog))
 
@@ -191,10 +191,9 @@ class Shard(ReplicaSet):
         while len(self.oplog) > self._has and self.machine.random.random() < _TAKEN_BACK:
             last = self.oplog[-1]
             assert isinstance(last, ShardEntry)
-            if last.undo is None:
+            if last.undo is None or not last.undo():
                 break
             self.oplog.pop()
-            last.undo()
             lost += 1
         self.taken_back += lost
         self._told = min(self._told, len(self.oplog))
