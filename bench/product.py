@@ -122,6 +122,10 @@ class Product:
     def until_begun(self, id: ChangefeedId) -> None:
         self._until(lambda: self.checkpoint(id) is not None, f"{id} begins")
 
+    def until_ddl(self, id: ChangefeedId) -> None:
+        """Waits until the owner has recorded one."""
+        self._until(lambda: bool(self.etcd.range(self.layout.ddls(id)).items), f"{id} has a DDL")
+
     def until_at(self, id: ChangefeedId, position: Position) -> None:
         """Waits until everything before the position is reported as replicated."""
         self._until(lambda: (at := self.checkpoint(id)) is not None and at >= position, f"{id} passes {position}")

@@ -1,15 +1,24 @@
-"""Fixtures for tests of readers that make a MongoDB from messages."""
+"""Fixtures for tests of readers that make a MongoDB from messages, and of sharded clusters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from devstack.mongodb.server import Client
+from devstack.sharded.cluster import ShardedCluster
 from sink.reading import replica
 from sink.reading.place import COLLECTION
 from tests.component.sink.killed_reader import MORTAL, Death
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
+    directory: Path = tmp_path_factory.mktemp("sharded")
+    with ShardedCluster(directory / "data", directory / "log") as cluster:
+        yield cluster
 
 
 @pytest.fixture

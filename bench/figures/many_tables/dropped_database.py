@@ -126,8 +126,7 @@ def _replicated(
         id = plant(product, server.uri, database, tables, at)
         begun_at = time.monotonic()
         with EtcdTraffic(product.etcd, product.layout) as traffic:
-            while not product.etcd.range(product.layout.ddls(id)).items:
-                time.sleep(0.05)
+            product.until_ddl(id)
             product.kill("owner")
             product.start("owner")
             with product.usage() as usage:

@@ -5,7 +5,8 @@
     zone "eu" [a, n)              the same zone, if a shard of the target has it; otherwise it is left out, and logged
     key {_id: "hashed"}           divided by the target itself
 
-A table that is sharded at the target already stays as it is: a user made it so. Each step may be repeated after an interruption.
+A table that is sharded at the target already stays as it is: a user made it so. Each step may be repeated; after an interruption between two
+divisions the target's balancer does the rest.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class TableSpread:
             self._run(DdlCommand("admin", {"updateZoneKeyRange": str(name), **body}))
 
     def divide(self, name: TableName, layout: TableLayout) -> None:
-        """Does nothing where the target has divided the table itself, by zones or hashes."""
+        """Does nothing where the table is divided: by the target itself, for its zones or hashes, or by a call that was interrupted."""
         if len(self._chunks(name)) > 1:
             return
         shards = [str(shard["_id"]) for shard in self._shards() if not shard.get("draining")]

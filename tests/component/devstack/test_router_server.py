@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
@@ -19,13 +18,6 @@ from devstack.sharded.served.router_server import RouterServer
 pytestmark = pytest.mark.since("6.0")
 NS = "shop.items"
 _SHARD_KEY_NOT_FOUND = 61
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
-    directory: Path = tmp_path_factory.mktemp("sharded")
-    with ShardedCluster(directory / "data", directory / "log") as cluster:
-        yield cluster
 
 
 @pytest.fixture

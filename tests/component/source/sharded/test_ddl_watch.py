@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from changefeed.event import DdlEvent, DdlType
@@ -16,13 +13,6 @@ from source.sharded.cluster_clients import ClusterClients
 from source.sharded.ddl_watch import ShardedDdlWatch
 
 pytestmark = pytest.mark.since("6.0")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
-    directory: Path = tmp_path_factory.mktemp("watched")
-    with ShardedCluster(directory / "data", directory / "log") as cluster:
-        yield cluster
 
 
 def shown(clients: ClusterClients, start: Position) -> list[DdlEvent]:

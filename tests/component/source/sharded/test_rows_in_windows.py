@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -27,13 +25,6 @@ from tests.component.source.sharded.history import History, end_of
 
 pytestmark = pytest.mark.since("6.0")
 _ROWS = {type_.value.encode() for type_ in RowType}
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
-    directory: Path = tmp_path_factory.mktemp("windows")
-    with ShardedCluster(directory / "data", directory / "log") as cluster:
-        yield cluster
 
 
 def rows(clients: ClusterClients, history: ShardedHistory, window: Window) -> list[tuple[int, bytes]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,13 +30,6 @@ pytestmark = pytest.mark.since("6.0")
 AT = Position(ClusterTime(5, 1))
 SOURCE, COPY = TableName("shop", "items"), TableName("copy", "items")
 _ID = Document.of({"v": 2, "key": {"_id": 1}, "name": "_id_"})
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
-    directory: Path = tmp_path_factory.mktemp("sharded")
-    with ShardedCluster(directory / "data", directory / "log") as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import bson
@@ -33,13 +32,6 @@ pytestmark = pytest.mark.since("6.0")
 Row = dict[str, Any]
 NS = "shop.items"
 _OPERATION_FAILED = 96
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
-    directory: Path = tmp_path_factory.mktemp("sharded")
-    with ShardedCluster(directory / "data", directory / "log") as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")
