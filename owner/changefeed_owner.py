@@ -75,7 +75,7 @@ from owner.tables.wishes import Forget, Mark, Resume, TableWishes
 from owner.term import OwnerTerm
 from schema_store.store import fold
 from schema_store.versions import SchemaVersions
-from sink.ddl import DdlApplier, DownstreamDdl, Routing, ShardTable, Skip, downstream, dropped_instead
+from sink.ddl import DdlApplier, DownstreamDdl, Routing, downstream, dropped_instead
 
 _log = structlog.get_logger()
 
@@ -479,14 +479,7 @@ class ChangefeedOwner:
             raise DdlRefused(refused)
         translate = dropped_instead if record.drops else downstream
         event = replace(record.event, drop_target=None) if record.taken else record.event
-        ddl = translate(event, Routing(route=route, tables=names, beside=beside))
-        if (
-            isinstance(ddl, ShardTable)
-            and self.configuration.sink_can.keeps_documents
-            and not self.configuration.shard_target
-        ):
-            return Skip(note="shard_target is false")
-        return ddl
+        return translate(event, Routing(route=route, tables=names, beside=beside))
 
     def _schedule(self, known: OwnerView) -> None:
         actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=self._term.margin)

@@ -162,7 +162,7 @@ class MongoDdlApplier:
         if not target.sharded:
             return "the target is not sharded"
         if ddl.layout is None:
-            return None
+            return None if self._layout_of is not None else "shard_target is false"
         return self._spread(ddl, ddl.layout, commands(ddl, before, target, self._ttl))
 
     def _as_source(self, ddl: CreateTable, record: DdlRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,15 +11,17 @@ from bson.max_key import MaxKey
 from bson.min_key import MinKey
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.document import Document
+from changefeed.documents.document import EMPTY, Document
+from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
+from changefeed.records import DdlRecord, DdlState, Observation, Scope
 from changefeed.sharded.table_layout import TableLayout, ZoneRange
 from changefeed.table import TableId, TableName, TableSchema, specification
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.served.router_server import RouterServer
 from processor.copy.target_table import build_indexes, creation_of, prepare
-from sink.ddl import Routing, shard_copy
+from sink.ddl import CreateTable, Routing, ShardTable, shard_copy
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.row import TargetTable
@@ -137,6 +140,30 @@ def test_a_table_with_rows_that_are_kept_is_not_sharded(client: Client) -> None:
     client.drop_database("copy")
     prepared(client, layout({"k": 1}), kept=True)
     assert entry(client) is not None
+
+
+def test_a_create_that_was_interrupted_before_its_sharding_is_sharded_when_it_is_done_again(client: Client) -> None:
+    """Twice: another owner may be interrupted, too."""
+    client.copy.create_collection("items")
+    event = DdlEvent(position=AT, type=DdlType.CREATE, db="shop", table=SOURCE, id=TableId("ab" * 16))
+    record = DdlRecord(event=event, scope=Scope(), state=DdlState.EXECUTING, seen_at=datetime.now(UTC))
+    found = layout({"k": 1}, {"k": 10})
+    applier = MongoDdlApplier(client, permit=permit, layout_of=lambda _: found)
+    create = CreateTable(name=COPY, options=EMPTY)
+    for _ in range(2):
+        assert applier.apply(create, Observation(tables={COPY: None}), record) == "it was done already"
+        assert chunks(client) == [({"k": MinKey()}, "sa"), ({"k": 10}, "sb")]
+
+
+def test_a_sharding_of_the_source_is_repeated_only_if_the_target_is_to_be_sharded(client: Client) -> None:
+    client.copy.create_collection("items")
+    shard = ShardTable(name=COPY, how=DdlType.SHARD_COLLECTION, description=Document.of({"shardKey": {"k": 1}}))
+    applied = MongoDdlApplier(client, permit=permit)
+    assert applied.apply(shard, applied.observe([COPY])) == "shard_target is false"
+    assert entry(client) is None
+    applied = MongoDdlApplier(client, permit=permit, layout_of=lambda _: None)
+    assert applied.apply(shard, applied.observe([COPY])) == ""
+    assert (entry(client) or {})["key"] == {"k": 1}
 
 
 def test_the_source_says_how_it_shards_a_table(client: Client, cluster: ShardedCluster) -> None:
