@@ -6,6 +6,7 @@ At the end it resumes nothing before everything else has arrived, if it is patie
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from random import Random
@@ -21,6 +22,8 @@ from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.source.sharded.cluster import ClusterSource
 
 _LOOKS_EVERY = 1.0
+_RESUMES_IN_VAIN = 10
+"""A table that waits again after so many resumes is copied anew. A unique index is refused again and again if a repaired row is newer than it."""
 
 
 class User:
@@ -31,6 +34,7 @@ class User:
         self._recopies = Random(f"recopies {cluster.machine.seed}")
         """Apart from the other choices, so that seeds without it stay what they are."""
         self._copies_anew = self._recopies.choice((0.0, 0.0, 0.1, 0.4))
+        self._resumes: Counter[TableId] = Counter()
         self._patient_until: Callable[[], bool] | None = None
         self.repairs = Random(f"repairs of {cluster.machine.seed}").random() < 0.5
         """Whether it has damaged rows repaired, as `sluice verify --repair` does: until they are equal."""
@@ -83,6 +87,8 @@ class User:
         for table in self._waiting():
             if self._random.random() < self._eager:
                 anew = self._patient_until is None and self._recopies.random() < self._copies_anew
+                anew = anew or self._resumes[table] >= _RESUMES_IN_VAIN
+                self._resumes[table] = 0 if anew else self._resumes[table] + 1
                 self._ask(table, TableVerb.RECOPY if anew else TableVerb.RESUME)
 
     def _stragglers(self) -> dict[TableId, Straggler]:
