@@ -37,6 +37,7 @@ _ONCE_RED = (
     1600291,
     1500402,
     7001085,
+    7600473,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 

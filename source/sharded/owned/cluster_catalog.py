@@ -66,13 +66,25 @@ def _listed(clients: ClusterClients, hosts: Mapping[str, str], after_ts: Cluster
     for db, primary in sorted(primaries.items()):
         for info in shards.infos(primary, db) if db not in SYSTEM_DATABASES else ():
             name = TableName(db, info["name"])
-            if not name.coll.startswith("system.") and str(name) not in sharded:
+            if name.coll.startswith("system."):
+                continue
+            if str(name) not in sharded:
                 yield _ClusterTable(name, info, (primary,), _uuid(info))
+            elif _uuid(info) not in {None, sharded[str(name)]}:
+                raise _other_table(name, primary)
     for ns, uuid in sorted(sharded.items()):
         name = TableName.parse(ns)
         if name.coll.startswith("system.") or name.db in SYSTEM_DATABASES or uuid is None:
             continue
         yield shards.sharded(name, uuid, after_ts)
+
+
+def _other_table(name: TableName, shard: str) -> SourceUnavailable:
+    """The config servers learn last that a table which is not sharded has taken the name of a sharded one: it would have no name at all."""
+    return SourceUnavailable(
+        f"shard {shard} has another table named {name} than the config servers: one is being renamed over the other, or resharded; the catalog "
+        f"is read again. If it stays so, no such operation is under way, drop what shard {shard} has under that name"
+    )
 
 
 def _each_once(listed: Iterable[_ClusterTable]) -> Iterator[_ClusterTable]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import bson
 import pytest
+from bson.binary import UUID_SUBTYPE, Binary
 from bson.max_key import MaxKey
+from pymongo import WriteConcern
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
@@ -167,6 +170,30 @@ def test_the_catalog_has_each_table_once_with_the_indexes_of_all_owners(
         router.wire("sb").command(ORDERS.db, {**command, **router.versions(str(ORDERS), "sb")})
         assert [index.decode()["name"] for index in table().indexes] == ["_id_", "k_1", "x_1"]
         assert table().name == ORDERS
+
+
+def test_a_table_that_is_being_renamed_over_a_sharded_one_is_not_left_out(
+    cluster: ShardedCluster, clients: ClusterClients
+) -> None:
+    """The database's primary shard has it under the name that means another one to the config servers, until they are told."""
+    with cluster.router() as router, cluster.config.client() as config:
+        ddl = ClusterDdl(router)
+        ddl.create_database("renamed", primary="sa")
+        ddl.shard("renamed.sharded", {"k": 1})
+        before = config["config"]["collections"].find_one({"_id": "renamed.sharded"})
+        assert before is not None
+
+        def names() -> list[str]:
+            return [table.name.coll for table in read_cluster_catalog(clients, lambda name: name.db == "renamed").tables]
+
+        replaced = {**before, "uuid": Binary(uuid.uuid4().bytes, UUID_SUBTYPE)}
+        collections = config["config"].get_collection("collections", write_concern=WriteConcern("majority"))
+        collections.replace_one({"_id": "renamed.sharded"}, replaced)
+        with pytest.raises(SourceUnavailable, match="shard sa has another table named"):
+            names()
+        collections.replace_one({"_id": "renamed.sharded"}, before)
+        assert names() == ["sharded"]
+        ddl.drop("renamed.sharded")
 
 
 def test_a_table_that_is_renamed_between_its_time_and_its_read_is_not_taken_for_an_empty_one(
