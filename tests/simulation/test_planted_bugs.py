@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 from collections.abc import Iterable, Mapping
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from tests.simulation.planted.bugs import BUGS
 from tests.simulation.run import ready, simulate
 
+_UNFIT = re.compile(r"takes \d+ positional arguments? but|unexpected keyword argument|missing \d+ required")
+"""A bug that cannot be called would be found at once, whatever it is."""
 _RARE = sorted(name for name, bug in BUGS.items() if bug.rare)
 _COMMON = sorted(BUGS.keys() - _RARE)
 
@@ -44,10 +47,15 @@ def found_rarely() -> Mapping[str, str]:
 
 @pytest.mark.parametrize("name", _COMMON)
 def test_a_planted_bug_is_found(name: str, found: Mapping[str, str]) -> None:
-    assert found[name], f"{name}: not found within {BUGS[name].found_within} seeds"
+    _assert_found(name, found[name])
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", _RARE)
 def test_a_planted_bug_that_shows_rarely_is_found(name: str, found_rarely: Mapping[str, str]) -> None:
-    assert found_rarely[name], f"{name}: not found within {BUGS[name].found_within} seeds"
+    _assert_found(name, found_rarely[name])
+
+
+def _assert_found(name: str, error: str) -> None:
+    assert error, f"{name}: not found within {BUGS[name].found_within} seeds"
+    assert not _UNFIT.search(error), f"{name}: what is planted no longer fits what it replaces: {error}"

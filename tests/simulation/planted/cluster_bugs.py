@@ -53,7 +53,7 @@ def _rows_of_migrations_are_taken() -> AbstractContextManager[Any]:
 
 
 def _an_insert_may_come_before_the_delete_of_its_time() -> AbstractContextManager[Any]:
-    return patch("source.sharded.merge._in_turn", lambda rows, document, deletes: rows)
+    return patch("source.sharded.merge._in_turn", lambda rows, *_: rows)
 
 
 def _superseded_drops_are_taken() -> AbstractContextManager[Any]:

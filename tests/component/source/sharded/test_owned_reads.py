@@ -184,7 +184,9 @@ def test_a_table_that_is_being_renamed_over_a_sharded_one_is_not_left_out(
         assert before is not None
 
         def names() -> list[str]:
-            return [table.name.coll for table in read_cluster_catalog(clients, lambda name: name.db == "renamed").tables]
+            return [
+                table.name.coll for table in read_cluster_catalog(clients, lambda name: name.db == "renamed").tables
+            ]
 
         replaced = {**before, "uuid": Binary(uuid.uuid4().bytes, UUID_SUBTYPE)}
         collections = config["config"].get_collection("collections", write_concern=WriteConcern("majority"))
