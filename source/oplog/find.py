@@ -19,7 +19,7 @@ from source.raw.bson_bytes import elements
 from source.raw.raw_find import RawFind
 
 OPLOG = TableName("local", "oplog.rs")
-_MOST_ENTRIES = 1 << 20
+_MOST_ENTRIES = 10_000
 _LONGEST_MS = 10_000
 """The server's time limit for one cursor. A range that takes longer is continued by another cursor."""
 _OLDEST = {

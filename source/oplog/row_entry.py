@@ -43,9 +43,10 @@ _WALL = b"\x09wall\0"
 _WALL_AT, _WALL_END = len(_WALL), len(_WALL) + WALL_SIZE
 _FIRST = FIRST.encode()
 _RETRYABLE_WRITES = b"\0\x01\0\0\0"
+_REST_SIZES = frozenset({49, 89})
+"""Of what the server writes last: `ts`, `t`, `v`, `wall`, and `prevOpTime` of a retryable write."""
 _MOST_OPENINGS = 100_000
 _new = tuple.__new__
-_KEY_PLACE = Header._fields.index("key")
 
 
 def _head(op: bytes) -> bytes:
@@ -71,19 +72,16 @@ class MalformedEntry(InvariantError):
     """These bytes are not an entry of an oplog."""
 
 
-def scan(entry: bytes, key_of: Callable[[bytes], bytes] | None = None) -> Header:
-    """The header of an entry, or of an operation that was made into one. Its type is that of a row event, or command, noop or unknown.
+def scan(entry: bytes) -> Header:
+    """The header of an entry, or of an operation that was made into one. Its type is that of a row event, or command, noop or unknown."""
+    return scan_usual(entry) or walk(entry)
 
-    `key_of`: what of a row's key is to be taken.
+
+def scan_usual(entry: bytes, of_key: Callable[[bytes], bytes] | None = None) -> Header | None:  # noqa: C901, PLR0911, PLR0912 - in one piece, since each call is a twentieth of it
+    """None if it has other fields than usual before the time.
+
+    `of_key`: what of a row's key is to be taken, of an entry of a shard. Then None also if there may be others behind the time.
     """
-    header = _scan_known(entry) or _walk(entry)
-    if key_of is None or header.type not in ROWS:
-        return header
-    return _new(Header, (*header[:_KEY_PLACE], key_of(header.key), *header[_KEY_PLACE + 1 :]))
-
-
-def _scan_known(entry: bytes) -> Header | None:  # noqa: C901, PLR0911 - in one piece, since each call is a twentieth of it
-    """None if unusual fields come before the time."""
     at = 4
     try:
         if entry.startswith(_LSID, 4):
@@ -108,16 +106,24 @@ def _scan_known(entry: bytes) -> Header | None:  # noqa: C901, PLR0911 - in one 
         return None
     if ts != _TS:
         return None
-    token = b"%08X" % _INT32(entry, end + 19)[0] if behind == _PLACE else _FIRST
+    token = _FIRST
+    if behind == _PLACE:
+        token = b"%08X" % _INT32(entry, end + 19)[0]
+    elif of_key is not None and len(entry) - end not in _REST_SIZES:
+        return None
     if kind == b"insert":
         key = key or _key_of(entry, o_at, o_end)
+        if of_key is not None:
+            key = of_key(key)
         return _new(Header, (kind, time, token, ns, key, uuid, o_at, o_end, 0, 0, 0, 0, None))
+    if kind == b"delete":
+        key = entry[o_at:o_end]
+    if of_key is not None and kind in ROWS:
+        key = of_key(key)
     if kind == b"update":
         if is_replacement(entry[o_at:o_end]):
             return _new(Header, (b"replace", time, token, ns, key, uuid, o_at, o_end, 0, 0, 0, 0, None))
         return _new(Header, (kind, time, token, ns, key, uuid, 0, 0, o_at, o_end, 0, 0, None))
-    if kind == b"delete":
-        key = entry[o_at:o_end]
     return _new(Header, (kind, time, token, ns, key, uuid, 0, 0, 0, 0, 0, 0, None))
 
 
@@ -154,7 +160,7 @@ def _key_of(entry: bytes, at: int, end: int) -> bytes:
     raise MalformedEntry(f"a document without _id was inserted, of {end - at} bytes")
 
 
-def _walk(entry: bytes) -> Header:
+def walk(entry: bytes) -> Header:
     """The last element of a name counts: an operation of `applyOps` may contain its own time."""
     found = {name: (at, end) for name, _, at, end in elements(entry)}
 

@@ -33,9 +33,9 @@ from source.oplog.row_entry import ROWS, made_entry, scan
 from source.oplog.transaction import operations
 from source.raw.bson_bytes import elements, fields_of
 from source.raw.row_header import Header
+from source.sharded.row_scan import from_migrate
 from source.stream.events.raw_event import table_name
 
-FROM_MIGRATE = b"\x08fromMigrate\0\x01"
 _MOST_ROWS = 2_000
 _TS, _WALL, _PREVIOUS = b"\x11ts\0", b"\x09wall\0", b"\x03prevOpTime\0"
 _UINT64: Callable[[bytes, int], tuple[int]] = Struct("<Q").unpack_from
@@ -175,11 +175,6 @@ class ShardRowReader:
 def _of_user(ns: bytes) -> bool:
     name = table_name(ns)
     return name is not None and not name.system
-
-
-def from_migrate(entry: bytes) -> bool:
-    """A document may contain the bytes too."""
-    return FROM_MIGRATE in entry and fields_of(entry).get(b"fromMigrate") == FROM_MIGRATE
 
 
 def times_of(entries: list[bytes]) -> list[int]:

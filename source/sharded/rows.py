@@ -31,24 +31,16 @@ from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId
 from source.errors import translate
 from source.oplog import row_entry
-from source.oplog.row_entry import ROWS
-from source.raw.bson_bytes import value_end_of
 from source.raw.raw_batch import RawBatch
 from source.raw.row_about import RowAbout
 from source.raw.row_header import Header
 from source.row_capture import RowReader
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.merge import stretches
-from source.sharded.row_reader import FROM_MIGRATE, RowRange, ShardRow, ShardRowReader, from_migrate
+from source.sharded.row_reader import RowRange, ShardRow, ShardRowReader
+from source.sharded.row_scan import row_scan
 
-_ID = b"_id\0"
-_NOOP = b"noop"
 _DELETE = b"\x02op\0\x02\0\0\0d\0"
-_FIXED = {0x07: 12, 0x10: 4, 0x12: 8, 0x01: 8, 0x09: 8}
-"""The sizes of the usual values of keys."""
-
-_new = tuple.__new__
-
 log = structlog.get_logger(__name__)
 
 
@@ -61,7 +53,7 @@ class ShardedRows:
         self._clients = clients
         self._patience = patience
         self._ids = {bytes.fromhex(uuid): bytes.fromhex(table) for uuid, table in ids.items()}
-        self._scan = _scan_for(self._ids, whole_keys=whole_keys)
+        self._scan = row_scan(self._ids, whole_keys=whole_keys)
 
     @property
     def scan(self) -> Callable[[bytes], Header]:
@@ -85,42 +77,6 @@ class ShardedRows:
         if not row.of_user:
             return row
         return self._ids.get(row.header.uuid, row.header.uuid), row_key(row.header.key)
-
-
-def _scan_for(ids: Mapping[bytes, bytes], *, whole_keys: bool) -> Callable[[bytes], Header]:
-    """For each row: its names are local."""
-    scan, table_of, of_key, rows = row_entry.scan, ids.get, None if whole_keys else _id_of, ROWS
-
-    def scan_row(entry: bytes) -> Header:
-        """What a migration copies or cleans up is no row of a user."""
-        header = scan(entry, of_key)
-        if header[0] not in rows:
-            return header
-        if FROM_MIGRATE in entry and from_migrate(entry):
-            return header._replace(type=_NOOP)
-        uuid = header[5]
-        table = table_of(uuid, uuid)
-        if table is uuid:
-            return header
-        return _new(Header, header[:5] + (table,) + header[6:])  # noqa: RUF005 - half the time of unpacking
-
-    return scan_row
-
-
-def _id_of(key: bytes) -> bytes:
-    """Without the fields of a shard key."""
-    at, last = 4, len(key) - 1
-    while at < last:
-        if key[at + 1 : at + 5] == _ID:
-            end = at + 5 + _FIXED[kind] if (kind := key[at]) in _FIXED else value_end_of(key, kind, at + 5)
-            if at == 4 and end == last:
-                return key
-            return (end - at + 5).to_bytes(4, "little") + key[at:end] + b"\0"
-        kind, value_at = key[at], key.index(0, at + 1) + 1
-        at = value_at + _FIXED[kind] if kind in _FIXED else value_end_of(key, kind, value_at)
-    if key:
-        raise row_entry.MalformedEntry("the key of a row has no _id")
-    return key
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ def _resolved_passes_undecided_transactions() -> AbstractContextManager[Any]:
 
 def _rows_of_migrations_are_taken() -> AbstractContextManager[Any]:
     stack = ExitStack()
-    for module in ("row_reader", "rows"):
+    for module in ("row_reader", "row_scan"):
         stack.enter_context(patch(f"source.sharded.{module}.from_migrate", lambda entry: False))
     return stack
 

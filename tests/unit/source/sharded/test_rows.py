@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import bson
 import pytest
 from bson.binary import Binary
+from bson.int64 import Int64
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from changefeed.table import TableId
 from source.oplog.row_entry import MalformedEntry
 from source.sharded.cluster_clients import ClusterClients
+from source.sharded.row_scan import id_cut
 from source.sharded.rows import ShardedRows
 
 _FIRST, _NOW = UUID(int=1), UUID(int=2)
@@ -28,7 +32,9 @@ def rows() -> ShardedRows:
 
 def entry(**fields: Any) -> bytes:
     usual = {"op": "i", "ns": "shop.orders", "ui": Binary(_NOW.bytes, 4), "o": {"_id": 1, "k": 2}, "o2": {"_id": 1}}
-    return bson.encode({**usual, **fields, "ts": Timestamp(100, 1)})
+    return bson.encode(
+        {**usual, "ts": Timestamp(100, 1), **fields} if "ts" in fields else {**usual, **fields, "ts": Timestamp(100, 1)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,8 +54,28 @@ def test_a_row_is_known_by_its_id_whatever_the_shard_key_is(rows: ShardedRows, k
     assert bson.decode(entry(o2=key)[header.full_at : header.full_end]) == {"_id": 1, "k": 2}
 
 
+_VALUES = st.one_of(
+    st.integers(-9, 9), st.integers(-9, 9).map(Int64), st.text("_id\x07\x10", max_size=9), st.floats(-1, 1), st.none()
+)
+_NAMES = st.sampled_from(["k", "b", "_i", "id", "_id_"])
+
+
+@given(
+    st.lists(st.tuples(st.dictionaries(_NAMES, _VALUES, max_size=2), _VALUES, st.booleans()), min_size=1, max_size=8)
+)
+def test_keys_of_all_forms_one_after_another(keys: list[tuple[dict[str, Any], Any, bool]]) -> None:
+    id_of = id_cut()
+    for fields, id, first in keys:
+        key = {"_id": id, **fields} if first else {**fields, "_id": id}
+        for _ in range(2):
+            assert id_of(bson.encode(key)) == bson.encode({"_id": id})
+
+
 def test_what_a_migration_copies_is_no_row(rows: ShardedRows) -> None:
     assert rows.scan(entry(fromMigrate=True)).type == b"noop"
+    end = {"ts": Timestamp(100, 1), "t": Int64(1), "v": Int64(2), "wall": datetime(2026, 1, 1, tzinfo=UTC)}
+    assert rows.scan(entry(**end)).type == b"insert"
+    assert rows.scan(entry(**end, fromMigrate=True)).type == b"noop", "wherever it is"
     assert rows.scan(entry(o={"_id": 1, "text": b"\x08fromMigrate\x00\x01"})).type == b"insert"
 
 
