@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from changefeed.table import TableName
+
 _BRIEF = frozenset({"create", "collMod", "dropIndexes", "drop"})
 
 
@@ -19,8 +21,14 @@ class DdlCommand:
 
     @property
     def brief(self) -> bool:
-        """A brief command takes effect within the permit or never: a late one could undo the work of the next owner. Others may take hours."""
-        return next(iter(self.body)) in _BRIEF
+        """A brief command takes effect within the permit or never: a late one could undo the work of the next owner. Others may take hours.
+
+        A rename is brief within a database; into another one it copies the table.
+        """
+        verb = next(iter(self.body))
+        if verb == "renameCollection":
+            return TableName.parse(self.body[verb]).db == TableName.parse(self.body["to"]).db
+        return verb in _BRIEF
 
     def __str__(self) -> str:
         """`createIndexes on shop.orders`."""

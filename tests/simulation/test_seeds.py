@@ -38,6 +38,7 @@ _ONCE_RED = (
     1500402,
     7001085,
     7600473,
+    7603553,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 

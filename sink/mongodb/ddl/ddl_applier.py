@@ -9,7 +9,7 @@ joins it, or gets a retryable error. Any other command may finish while its repe
 refusal counts only when a second observation equals the first.
 
 An owner that lost its session while it waited sends no more commands, by its own clock. A command that it has sent takes effect before
-its session ends, or never; index builds, renames and sharding are exceptions, because they may take hours. If an owner is suspended
+its session ends, or never; index builds, renames into another database and sharding are exceptions, because they may take hours. If an owner is suspended
 between the check of its permit and the command, the target refuses the command by its UUID when another table has the name by then.
 
 An effect that is found at the target may not have reached the majority, if the writer died before the acknowledgement; an election

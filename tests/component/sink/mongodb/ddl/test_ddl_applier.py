@@ -296,12 +296,15 @@ def test_an_owner_that_lost_its_session_sends_no_further_command(target_uri: str
 
 @every_case
 def test_what_is_brief_takes_effect_within_the_permit_or_never(case: Case, target_uri: str, db: Database) -> None:
-    """The server aborts what it could not do in time. Builds, renames and sharding have no time limit."""
+    """The server aborts what it could not do in time. Builds, sharding and renames into another database have no time limit."""
     limits: dict[str, int | None] = {}
 
     class Listener(CommandListener):
         def started(self, event: CommandStartedEvent) -> None:
-            limits[event.command_name] = event.command.get("maxTimeMS")
+            names = {str(event.command.get(field)).partition(".")[0] for field in ("renameCollection", "to")}
+            limits[f"{event.command_name} afar" if len(names) > 1 else event.command_name] = event.command.get(
+                "maxTimeMS"
+            )
 
         def succeeded(self, event: CommandSucceededEvent) -> None: ...
 
@@ -312,9 +315,9 @@ def test_what_is_brief_takes_effect_within_the_permit_or_never(case: Case, targe
     with MongoClient[dict[str, Any]](target_uri, event_listeners=[Listener()]) as client:
         applier = MongoDdlApplier(client, permit=lambda: 7.0)
         applier.apply(ddl, applier.observe(names_of(ddl)))
-    for verb in ("create", "collMod", "dropIndexes", "drop"):
+    for verb in ("create", "collMod", "dropIndexes", "drop", "renameCollection"):
         assert 0 < (limits.get(verb, 1) or 0) <= 7_000
-    for verb in ("createIndexes", "renameCollection"):
+    for verb in ("createIndexes", "renameCollection afar"):
         assert limits.get(verb) is None
 
 
