@@ -72,59 +72,61 @@ class MalformedEntry(InvariantError):
     """These bytes are not an entry of an oplog."""
 
 
-def scan(entry: bytes) -> Header:
-    """The header of an entry, or of an operation that was made into one. Its type is that of a row event, or command, noop or unknown."""
-    return scan_usual(entry) or walk(entry)
+def scanner(  # noqa: C901 - see `scan`
+    unusual: Callable[[bytes], Header], of_key: Callable[[bytes], bytes] | None = None
+) -> Callable[[bytes], Header]:
+    """The header of an entry, or of an operation that was made into one. Its type is that of a row event, or command, noop or unknown.
 
-
-def scan_usual(entry: bytes, of_key: Callable[[bytes], bytes] | None = None) -> Header | None:  # noqa: C901, PLR0911, PLR0912 - in one piece, since each call is a twentieth of it
-    """None if it has other fields than usual before the time.
-
-    `of_key`: what of a row's key is to be taken, of an entry of a shard. Then None also if there may be others behind the time.
+    `unusual`: for an entry with other fields than usual before the time. `of_key`: for entries of shards, what of a row's key is to be taken; then
+    an entry is unusual also if it may have other fields behind the time.
     """
-    at = 4
-    try:
-        if entry.startswith(_LSID, 4):
-            at = _LSID_AT + _INT32(entry, _LSID_AT)[0]
-            if entry.startswith(_NUMBER, at):
-                at += _NUMBER_SIZE
-        ns_at = at + _HEAD_SIZE
-        o_at = ns_at + _TO_O + _INT32(entry, ns_at)[0]
-        opening = _openings.get(entry[at:o_at]) or _opening(entry, at, ns_at, o_at)
-        if opening is None:
-            return None
-        kind, ns, uuid = opening
-        key = b""
-        end = o_end = o_at + _INT32(entry, o_at)[0]
-        if entry.startswith(_O2, end):
-            end += 4 + _INT32(entry, end + 4)[0]
-            key = entry[o_end + 4 : end]
-        if entry.startswith(_STATEMENT, end):
-            end += _STATEMENT_SIZE
-        ts, time, behind = _TIME(entry, end)
-    except error:
-        return None
-    if ts != _TS:
-        return None
-    token = _FIRST
-    if behind == _PLACE:
-        token = b"%08X" % _INT32(entry, end + 19)[0]
-    elif of_key is not None and len(entry) - end not in _REST_SIZES:
-        return None
-    if kind == b"insert":
-        key = key or _key_of(entry, o_at, o_end)
-        if of_key is not None:
+
+    def scan(entry: bytes) -> Header:  # noqa: C901, PLR0911, PLR0912 - in one piece, since each call is a twentieth of it
+        at = 4
+        try:
+            if entry.startswith(_LSID, 4):
+                at = _LSID_AT + _INT32(entry, _LSID_AT)[0]
+                if entry.startswith(_NUMBER, at):
+                    at += _NUMBER_SIZE
+            ns_at = at + _HEAD_SIZE
+            o_at = ns_at + _TO_O + _INT32(entry, ns_at)[0]
+            opening = _openings.get(entry[at:o_at]) or _opening(entry, at, ns_at, o_at)
+            if opening is None:
+                return unusual(entry)
+            kind, ns, uuid = opening
+            key = b""
+            end = o_end = o_at + _INT32(entry, o_at)[0]
+            if entry.startswith(_O2, end):
+                end += 4 + _INT32(entry, end + 4)[0]
+                key = entry[o_end + 4 : end]
+            if entry.startswith(_STATEMENT, end):
+                end += _STATEMENT_SIZE
+            ts, time, behind = _TIME(entry, end)
+        except error:
+            return unusual(entry)
+        token = _FIRST
+        if behind == _PLACE:
+            token = b"%08X" % _INT32(entry, end + 19)[0]
+        elif of_key is not None and len(entry) - end not in _REST_SIZES:
+            return unusual(entry)
+        if ts != _TS:
+            return unusual(entry)
+        if kind == b"insert":
+            key = key or _key_of(entry, o_at, o_end)
+            if of_key is not None:
+                key = of_key(key)
+            return _new(Header, (kind, time, token, ns, key, uuid, o_at, o_end, 0, 0, 0, 0, None))
+        if kind == b"delete":
+            key = entry[o_at:o_end]
+        if of_key is not None and kind in ROWS:
             key = of_key(key)
-        return _new(Header, (kind, time, token, ns, key, uuid, o_at, o_end, 0, 0, 0, 0, None))
-    if kind == b"delete":
-        key = entry[o_at:o_end]
-    if of_key is not None and kind in ROWS:
-        key = of_key(key)
-    if kind == b"update":
-        if is_replacement(entry[o_at:o_end]):
-            return _new(Header, (b"replace", time, token, ns, key, uuid, o_at, o_end, 0, 0, 0, 0, None))
-        return _new(Header, (kind, time, token, ns, key, uuid, 0, 0, o_at, o_end, 0, 0, None))
-    return _new(Header, (kind, time, token, ns, key, uuid, 0, 0, 0, 0, 0, 0, None))
+        if kind == b"update":
+            if is_replacement(entry[o_at:o_end]):
+                return _new(Header, (b"replace", time, token, ns, key, uuid, o_at, o_end, 0, 0, 0, 0, None))
+            return _new(Header, (kind, time, token, ns, key, uuid, 0, 0, o_at, o_end, 0, 0, None))
+        return _new(Header, (kind, time, token, ns, key, uuid, 0, 0, 0, 0, 0, 0, None))
+
+    return scan
 
 
 def _opening(entry: bytes, at: int, ns_at: int, o_at: int) -> tuple[bytes, bytes, bytes] | None:
@@ -187,6 +189,9 @@ def walk(entry: bytes) -> Header:
     token = place(int.from_bytes(index, "little")).encode() if index else _FIRST
     ns, uuid = _namespace(raw(b"ns")[4:-1]), raw(b"ui")[5:]
     return Header(kind, _UINT64(time, 0)[0], token, ns, key, uuid, *whole, *update, 0, 0, None)
+
+
+scan = scanner(walk)
 
 
 def made_entry(operation: bytes, ts: bytes, index: int, *, upserts: bool, about: bytes = b"") -> bytes:

@@ -1,4 +1,4 @@
-"""`merged`, `DuplicateIds`: the rows of all shards in one order, in which the operations of one document stand as they happened. Pure.
+"""`stretches`: the rows of all shards in one order, in which the operations of one document stand as they happened. Pure.
 
 Rows are ordered by effective time. A document moves from one shard to another in two ways: with its chunk, and then the next operation
 has a later time; or by a change of its shard key, a delete and an insert of one transaction, at one time. So at one time, the operations of a document are
@@ -18,48 +18,44 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
-from operator import attrgetter
-from typing import Generic, Protocol, TypeVar
+from itertools import chain
+from typing import Generic, TypeVar
 
-from changefeed.errors import DuplicateId
-from changefeed.event import RowType
-from changefeed.table import TableId
+R = TypeVar("R")
 
 
-class ShardOperation(Protocol):
-    @property
-    def time(self) -> int:
-        """The effective time, as a number."""
+@dataclass(frozen=True, slots=True)
+class Stretch(Generic[R]):
+    """Rows in the order of their effective times, and these times as numbers: millions are compared."""
 
-    @property
-    def shard(self) -> str: ...
+    times: list[int]
+    rows: list[R]
+    deletes: frozenset[int] = field(default_factory=frozenset)
+    """Times at which rows were deleted. There may be others in it."""
 
+    def cut(self, at: int) -> tuple[Stretch[R], Stretch[R]]:
+        times, rows = self.times, self.rows
+        return Stretch(times[:at], rows[:at], self.deletes), Stretch(times[at:], rows[at:], self.deletes)
 
-R = TypeVar("R", bound=ShardOperation)
-
-_time = attrgetter("time")
-
-
-def merged(
-    streams: Iterable[Iterable[R]],
-    document: Callable[[R], Hashable],
-    inserts: Callable[[R], bool],
-    deletes: Callable[[R], bool],
-) -> Iterator[list[R]]:
-    """The rows of each effective time. Each stream is one shard's rows, by effective time. `document`: of which table, and its `_id`."""
-    batches = stretches([([row] for row in rows) for rows in streams], document, inserts, deletes)
-    for _, rows in groupby(chain.from_iterable(batches), key=_time):
-        yield list(rows)
+    def followed_by(self, other: Stretch[R]) -> Stretch[R]:
+        """Deletes of times that are over are forgotten."""
+        if not self.times:
+            return other
+        left = frozenset(time for time in self.deletes if time >= self.times[0])
+        return Stretch(self.times + other.times, self.rows + other.rows, left | other.deletes)
 
 
-def stretches(
-    streams: Iterable[Iterable[list[R]]],
-    document: Callable[[R], Hashable],
-    inserts: Callable[[R], bool],
-    deletes: Callable[[R], bool],
-) -> Iterator[list[R]]:
-    """All rows in their order, in lists that end between two times. Each stream is one shard's rows, in lists.
+@dataclass(frozen=True, slots=True)
+class Nature(Generic[R]):
+    """What a row is, seen only where its place depends on it. `document`: of which table, and its `_id`."""
+
+    document: Callable[[R], Hashable]
+    inserts: Callable[[R], bool]
+    deletes: Callable[[R], bool]
+
+
+def stretches(streams: Iterable[Iterable[Stretch[R]]], nature: Nature[R]) -> Iterator[Stretch[R]]:
+    """All rows in their order, in stretches that end between two times. Each stream is one shard's.
 
     What all shards have shown is sorted at once, and few times have rows of several shards. So a row costs little more than on a replica
     set. The rows of a transaction are in memory together.
@@ -67,18 +63,15 @@ def stretches(
         sa   1 2 4 6 | ...        up to 6, exclusive, both are known:  1 2 3 4 5
         sb   3 5 6 6 7 | ...
     """
-    shards = [_ShardStretch(iter(rows)) for rows in streams]
+    shards = [_ShardStretch(iter(shown)) for shown in streams]
     while True:
         bounds = [bound for shard in shards if (bound := shard.bound()) is not None]
-        if not bounds:
-            last = _in_order([shard.take(None) for shard in shards], document, inserts, deletes)
-            if last:
-                yield last
-            return
-        bound = min(bounds)
-        found = _in_order([shard.take(bound) for shard in shards], document, inserts, deletes)
-        if found:
+        bound = min(bounds, default=None)
+        found = _in_order([shard.take(bound) for shard in shards], nature)
+        if found.rows:
             yield found
+        if bound is None:
+            return
         for shard in shards:
             if shard.bound() == bound:
                 shard.more()
@@ -87,107 +80,85 @@ def stretches(
 class _ShardStretch(Generic[R]):
     """What one shard has shown and was not given on."""
 
-    def __init__(self, batches: Iterator[list[R]]) -> None:
-        self._batches = batches
-        self._rows: list[R] = []
+    def __init__(self, shown: Iterator[Stretch[R]]) -> None:
+        self._shown = shown
+        self._left: Stretch[R] = Stretch([], [])
         self._ended = False
         self.more()
 
     def more(self) -> None:
-        found = next((batch for batch in self._batches if batch), None)
+        found = next((stretch for stretch in self._shown if stretch.rows), None)
         self._ended = found is None
-        self._rows += found or []
+        if found is not None:
+            self._left = self._left.followed_by(found)
 
     def bound(self) -> int | None:
         """Below it everything is known. None: the shard has no more."""
-        return None if self._ended else self._rows[-1].time
+        return None if self._ended else self._left.times[-1]
 
-    def take(self, bound: int | None) -> list[R]:
+    def take(self, bound: int | None) -> Stretch[R]:
         """The rows below it."""
-        end = len(self._rows) if bound is None else bisect_left(self._rows, bound, key=_time)
-        taken, self._rows = self._rows[:end], self._rows[end:]
+        times = self._left.times
+        taken, self._left = self._left.cut(len(times) if bound is None else bisect_left(times, bound))
         return taken
 
 
-def _in_order(
-    of_shards: Sequence[list[R]],
-    document: Callable[[R], Hashable],
-    inserts: Callable[[R], bool],
-    deletes: Callable[[R], bool],
-) -> list[R]:
-    rows = list(chain.from_iterable(of_shards))
-    if sum(map(bool, of_shards)) <= 1:
-        return rows
-    rows.sort(key=_time)
-    for time in _to_be_ordered(of_shards, deletes):
-        begin, end = bisect_left(rows, time, key=_time), bisect_right(rows, time, key=_time)
-        rows[begin:end] = _in_turn(rows[begin:end], document, inserts, deletes)
-    return rows
+def _in_order(of_shards: Sequence[Stretch[R]], nature: Nature[R]) -> Stretch[R]:
+    having = [stretch for stretch in of_shards if stretch.rows]
+    if len(having) <= 1:
+        return having[0] if having else Stretch([], [])
+    unsorted = list(chain.from_iterable(stretch.times for stretch in having))
+    order = sorted(range(len(unsorted)), key=unsorted.__getitem__)
+    rows = list(chain.from_iterable(stretch.rows for stretch in having))
+    rows, times = list(map(rows.__getitem__, order)), list(map(unsorted.__getitem__, order))
+    for time in _to_be_ordered(having):
+        begin, end = bisect_left(times, time), bisect_right(times, time)
+        rows[begin:end] = _in_turn([_at(stretch, time) for stretch in having], nature)
+    return Stretch(times, rows)
 
 
-def _to_be_ordered(of_shards: Sequence[list[R]], deletes: Callable[[R], bool]) -> set[int]:
-    """The times of several shards at which a document is deleted. Under load, half of all times are of several shards."""
+def _to_be_ordered(of_shards: Sequence[Stretch[R]]) -> set[int]:
+    """The times of several shards at which rows were deleted. Under load, half of all times are of several shards."""
+    deletes = frozenset[int]().union(*(stretch.deletes for stretch in of_shards))
+    if not deletes:
+        return set()
     seen: set[int] = set()
     shared: set[int] = set()
-    for times in ({row.time for row in of_shard} for of_shard in of_shards):
+    for stretch in of_shards:
+        times = deletes.intersection(stretch.times)
         shared |= seen & times
         seen |= times
-    return {row.time for of_shard in of_shards for row in of_shard if row.time in shared and deletes(row)}
+    return shared
 
 
-def _in_turn(
-    rows: list[R], document: Callable[[R], Hashable], inserts: Callable[[R], bool], deletes: Callable[[R], bool]
-) -> list[R]:
+def _at(stretch: Stretch[R], time: int) -> list[R]:
+    return stretch.rows[bisect_left(stretch.times, time) : bisect_right(stretch.times, time)]
+
+
+def _in_turn(of_shards: Sequence[list[R]], nature: Nature[R]) -> list[R]:
     """Rows of one time, with a delete: only a delete may have to come before what another shard has of its document."""
+    rows = [(shard, row) for shard, of_shard in enumerate(of_shards) for row in of_shard]
     places: dict[Hashable, list[int]] = defaultdict(list)
-    for place, row in enumerate(rows):
-        places[document(row)].append(place)
-    ordered = list(rows)
+    for place, (_, row) in enumerate(rows):
+        places[nature.document(row)].append(place)
+    ordered = [row for _, row in rows]
     for of_document in places.values():
         history = [rows[place] for place in of_document]
-        if len({row.shard for row in history}) > 1:
-            for place, row in zip(of_document, _as_it_moved(history, inserts, deletes), strict=True):
+        if len({shard for shard, _ in history}) > 1:
+            for place, row in zip(of_document, _as_it_moved(history, nature), strict=True):
                 ordered[place] = row
     return ordered
 
 
-def _as_it_moved(history: list[R], inserts: Callable[[R], bool], deletes: Callable[[R], bool]) -> Iterator[R]:
+def _as_it_moved(history: list[tuple[int, R]], nature: Nature[R]) -> Iterator[R]:
     """The rows of one document and time, stay by stay."""
     stays: list[list[R]] = []
-    open_ones: dict[str, list[R]] = {}
-    for row in history:
-        if row.shard not in open_ones:
-            stays.append(open_ones.setdefault(row.shard, []))
-        open_ones[row.shard].append(row)
-        if deletes(row):
-            del open_ones[row.shard]
-    stays.sort(key=lambda stay: (inserts(stay[0]), not deletes(stay[-1])))
+    open_ones: dict[int, list[R]] = {}
+    for shard, row in history:
+        if shard not in open_ones:
+            stays.append(open_ones.setdefault(shard, []))
+        open_ones[shard].append(row)
+        if nature.deletes(row):
+            del open_ones[shard]
+    stays.sort(key=lambda stay: (nature.inserts(stay[0]), not nature.deletes(stay[-1])))
     return chain.from_iterable(stays)
-
-
-@dataclass(slots=True)
-class DuplicateIds:
-    """Which shard has which document, as far as the rows seen tell. Two shards that have one `_id` at the end of a time are an error.
-
-    A document that came with its chunk has no row of its own: an update or a delete on a shard shows that it is there now.
-    """
-
-    _shards: dict[Hashable, frozenset[str]] = field(default_factory=dict)
-
-    def take(self, table: TableId, document: Hashable, rows: Iterable[tuple[str, RowType]]) -> None:
-        """The operations on one document at one time: shards and types, in the order of `merged`."""
-        has = set(self._shards.get((table, document), ()))
-        for shard, type in rows:
-            match type:
-                case RowType.INSERT:
-                    has.add(shard)
-                case RowType.DELETE:
-                    has = has - {shard} if shard in has else set()
-                case _:
-                    has = has if shard in has else {shard}
-        if len(has) > 1:
-            raise DuplicateId(
-                f"shards {' and '.join(sorted(has))} of the source each have a document with _id {document} in table {table}; "
-                "remove one of them, then copy the table again"
-            ).about(table)
-        self._shards[table, document] = frozenset(has)

@@ -6,74 +6,42 @@ beyond, up to `until` (`Prepares.until`). So the commits are looked up first:
     find [a, until)   commitTransaction, of these C in [a, b):          302.40, logged at 302.42
     find [a, b)       everything else, and at each C the operations of its prepare, found by prevOpTime
 
-Entries come as they are, also those that are no write of a user to its owner (`ShardRow.of_user`): rows that a migration copies or cleans
-up (`fromMigrate`), and those of `system.` collections, of which resharding fills one.
+Entries come as they are, also those that are no write of a user to its owner (`of_user`): rows that a migration copies or cleans up
+(`fromMigrate`), and those of `system.` collections, of which resharding fills one. What an entry is, is seen where it is used: a header
+costs more than all of its way to there.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain, count, pairwise, repeat
-from operator import attrgetter
+from itertools import chain
 from struct import Struct
-from typing import NamedTuple
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
-from changefeed.table import TableId
 from source.connection import Client
 from source.errors import translated
-from source.oplog.command_entry import CommandEntry, is_command
+from source.oplog.command_entry import CommandEntry
 from source.oplog.find import entries, entry_at
-from source.oplog.row_entry import ROWS, made_entry, scan
+from source.oplog.row_entry import ROWS, made_entry
 from source.oplog.transaction import operations
 from source.raw.bson_bytes import elements, fields_of
 from source.raw.row_header import Header
+from source.sharded.merge import Stretch
 from source.sharded.row_scan import from_migrate
 from source.stream.events.raw_event import table_name
 
-_MOST_ROWS = 2_000
+_OP = b"\x02op\0\x02\0\0\0"
+_COMMAND, _DELETE = ord("c"), ord("d")
+_SESSION = b"\x03lsid\0\x48\0\0\0"
+"""Of the size that it has without a transaction."""
+_RETRIED_AT = 4 + 6 + 0x48 + len(b"\x12txnNumber\0") + 8
 _TS, _WALL, _PREVIOUS = b"\x11ts\0", b"\x09wall\0", b"\x03prevOpTime\0"
 _UINT64: Callable[[bytes, int], tuple[int]] = Struct("<Q").unpack_from
-_time = attrgetter("time")
 _COMMITS: Mapping[str, object] = {"op": "c", "o.commitTransaction": {"$exists": True}}
-
-
-class ShardRow(NamedTuple):
-    """`entry` has the effective time as its `ts`, and its index among the operations of a transaction as its place. It may be no row.
-
-    What it is, is seen where it is used: a header costs more than all of its way to there.
-    """
-
-    time: int
-    """The effective time, as a number: millions of rows are compared."""
-    shard: str
-    entry: bytes
-
-    @property
-    def header(self) -> Header:
-        return scan(self.entry)
-
-    @property
-    def ts(self) -> ClusterTime:
-        return ClusterTime.from_int(self.time)
-
-    @property
-    def uuid(self) -> TableId:
-        return TableId(self.header.uuid.hex())
-
-    @property
-    def of_user(self) -> bool:
-        """Whether it is a write of a user to its owner."""
-        header = self.header
-        return header.type in ROWS and _of_user(header.ns) and not from_migrate(self.entry)
-
-
-_new_row: Callable[[tuple[int, str, bytes]], ShardRow] = partial(tuple.__new__, ShardRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +61,14 @@ class _Commit:
 
 
 class ShardRowReader:
-    """For one thread."""
+    """For one thread. Each entry has its effective time as its `ts`, and its index among the operations of a transaction as its place."""
 
     def __init__(self, client: Client, shard: str) -> None:
         self._client = client
         self._shard = shard
 
-    def read(self, range: RowRange) -> Generator[ShardRow, None, None]:
-        """Those of users."""
-        for rows in self.batches(range):
-            yield from (row for row in rows if row.of_user)
-
-    def batches(self, range: RowRange) -> Generator[list[ShardRow], None, None]:
-        """In lists of some megabytes. After an error, the range is read anew from an effective time of the caller's choice."""
+    def read(self, range: RowRange) -> Generator[Stretch[bytes], None, None]:
+        """In stretches of some thousand. After an error, the range is read anew from an effective time of the caller's choice."""
         if range.start_ts >= range.end_ts:
             return
         with translated(f"reading rows of {self._shard}"):
@@ -116,33 +79,28 @@ class ShardRowReader:
                     f"shard {self._shard}: {error}; remove the changefeed and create it again with --start initial"
                 ) from error
 
-    def _read(self, range: RowRange) -> Iterator[list[ShardRow]]:
+    def _read(self, range: RowRange) -> Iterator[Stretch[bytes]]:
         commits = self._commits(range)
         with closing(entries(self._client, range.start_ts, range.end_ts, {})) as replies:
             for reply in replies:
-                for begin in count(0, _MOST_ROWS):
-                    part = reply[begin : begin + _MOST_ROWS]
-                    if not part:
-                        break
-                    yield self._in_time(part, commits)
+                if reply:
+                    yield self._in_time(reply, commits)
         while commits:
-            yield list(self._committed(commits.pop()))
-
-    def _in_time(self, part: list[bytes], commits: list[_Commit]) -> list[ShardRow]:
-        times = times_of(part)
-        rows = list(map(_new_row, zip(times, repeat(self._shard), part)))
-        commands = [at for at, entry in enumerate(part) if is_command(entry)]
-        if commands:
-            ends = [*commands, len(rows)]
-            split = [rows[: commands[0]], *(rows[at + 1 : end] for at, end in pairwise(ends))]
-            rows = list(split[0])
-            for at, following in zip(commands, split[1:], strict=True):
-                rows += [*self._rows(part[at]), *following]
-        while commits and commits[-1].ts.to_int() < times[-1]:
             commit = commits.pop()
-            after = bisect_right(rows, commit.ts.to_int(), key=_time)
-            rows[after:after] = self._committed(commit)
-        return rows
+            yield _stretch([(commit.ts.to_int(), entry) for entry in self._made(commit.entry, commit.ts)])
+
+    def _in_time(self, reply: list[bytes], commits: list[_Commit]) -> Stretch[bytes]:
+        times, kinds = times_of(reply), kinds_of(reply)
+        visible = commits and commits[-1].ts.to_int() < times[-1]
+        if not visible and _COMMAND not in kinds:
+            return Stretch(times, reply, _times_at(times, kinds))
+        timed: list[tuple[int, bytes]] = []
+        for time, kind, entry in zip(times, kinds, reply, strict=True):
+            while commits and commits[-1].ts.to_int() < time:
+                commit = commits.pop()
+                timed += [(commit.ts.to_int(), made) for made in self._made(commit.entry, commit.ts)]
+            timed += [(time, entry)] if kind != _COMMAND else [(time, made) for made in self._operations(entry)]
+        return _stretch(timed)
 
     def _commits(self, range: RowRange) -> list[_Commit]:
         """The latest first."""
@@ -156,23 +114,35 @@ class ShardRowReader:
                     found.append(_Commit(ts, CommandEntry.of(raw)))
         return sorted(found, key=lambda commit: (commit.ts, commit.entry.ts), reverse=True)
 
-    def _rows(self, entry: bytes) -> Iterator[ShardRow]:
+    def _operations(self, entry: bytes) -> Iterator[bytes]:
         command = CommandEntry.of(entry)
         if command.visible and not _is_commit(entry) and not from_migrate(entry):
             yield from self._made(command, command.ts)
 
-    def _committed(self, commit: _Commit) -> Iterator[ShardRow]:
-        yield from self._made(commit.entry, commit.ts)
-
-    def _made(self, command: CommandEntry, at_ts: ClusterTime) -> Iterator[ShardRow]:
-        time = at_ts.to_int()
-        ts = time.to_bytes(8, "little")
+    def _made(self, command: CommandEntry, at_ts: ClusterTime) -> Iterator[bytes]:
+        ts = at_ts.to_int().to_bytes(8, "little")
         for index, (operation, upserts) in enumerate(operations(partial(entry_at, self._client), command)):
-            yield ShardRow(time, self._shard, made_entry(operation, ts, index, upserts=upserts))
+            yield made_entry(operation, ts, index, upserts=upserts)
+
+
+def _stretch(timed: list[tuple[int, bytes]]) -> Stretch[bytes]:
+    times, rows = [time for time, _ in timed], [entry for _, entry in timed]
+    return Stretch(times, rows, _times_at(times, kinds_of(rows)))
+
+
+def _times_at(times: list[int], kinds: list[int]) -> frozenset[int]:
+    if _DELETE not in kinds:
+        return frozenset()
+    return frozenset(time for time, kind in zip(times, kinds, strict=True) if kind == _DELETE)
+
+
+def of_user(header: Header) -> bool:
+    """Whether it is a write of a user to its owner, by the header that `row_scan` gives."""
+    return header.type in ROWS and _of_users(header.ns)
 
 
 @lru_cache(maxsize=10_000)
-def _of_user(ns: bytes) -> bool:
+def _of_users(ns: bytes) -> bool:
     name = table_name(ns)
     return name is not None and not name.system
 
@@ -187,6 +157,23 @@ def times_of(entries: list[bytes]) -> list[int]:
         else _ts_of(entry).to_int()
         for entry in entries
     ]
+
+
+def kinds_of(entries: list[bytes]) -> list[int]:
+    """The letter of `op`, 0 if it has several. Usually `op` comes first, or after the session and number of a retryable write."""
+    return [
+        entry[12]
+        if entry[4:12] == _OP
+        else entry[_RETRIED_AT + 8]
+        if entry[4:14] == _SESSION and entry[_RETRIED_AT : _RETRIED_AT + 8] == _OP
+        else _kind_of(entry)
+        for entry in entries
+    ]
+
+
+def _kind_of(entry: bytes) -> int:
+    found = next((entry[at:end] for name, _, at, end in elements(entry) if name == b"op"), b"")
+    return found[4] if len(found) == 6 else 0
 
 
 def _ts_of(entry: bytes) -> ClusterTime:

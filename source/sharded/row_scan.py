@@ -10,9 +10,10 @@ where values have fixed sizes, the `_id` is where it was in the last key of this
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
-from source.oplog.row_entry import ROWS, MalformedEntry, scan_usual, walk
+from source.oplog.row_entry import ROWS, MalformedEntry, scanner, walk
 from source.raw.bson_bytes import fields_of, value_end_of
 from source.raw.row_header import Header
 
@@ -28,13 +29,11 @@ _new = tuple.__new__
 
 def row_scan(ids: Mapping[bytes, bytes], *, whole_keys: bool) -> Callable[[bytes], Header]:
     """`ids`: the tables of UUIDs that superseded a table's first one. `whole_keys`: with the fields of the shard key."""
-    of_key, usual, unusual, table_of = _whole if whole_keys else id_cut(), scan_usual, _unusual, ids.get
-
-    def scan(entry: bytes) -> Header:
-        return usual(entry, of_key) or unusual(entry, of_key)
+    of_key, table_of = _whole if whole_keys else id_cut(), ids.get
+    scan = scanner(partial(_unusual, of_key), of_key)
 
     def scan_named(entry: bytes) -> Header:
-        header = usual(entry, of_key) or unusual(entry, of_key)
+        header = scan(entry)
         uuid = header[5]
         table = table_of(uuid, uuid)
         if table is uuid:
@@ -44,7 +43,7 @@ def row_scan(ids: Mapping[bytes, bytes], *, whole_keys: bool) -> Callable[[bytes
     return scan_named if ids else scan
 
 
-def _unusual(entry: bytes, of_key: Callable[[bytes], bytes]) -> Header:
+def _unusual(of_key: Callable[[bytes], bytes], entry: bytes) -> Header:
     header = walk(entry)
     if header.type not in ROWS:
         return header

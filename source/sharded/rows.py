@@ -13,11 +13,12 @@ table's first one.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import takewhile
+from functools import partial
 
 import structlog
 from bson.errors import BSONError
@@ -36,11 +37,10 @@ from source.raw.row_about import RowAbout
 from source.raw.row_header import Header
 from source.row_capture import RowReader
 from source.sharded.cluster_clients import ClusterClients
-from source.sharded.merge import stretches
-from source.sharded.row_reader import RowRange, ShardRow, ShardRowReader
+from source.sharded.merge import Nature, Stretch, stretches
+from source.sharded.row_reader import RowRange, ShardRowReader, of_user
 from source.sharded.row_scan import row_scan
 
-_DELETE = b"\x02op\0\x02\0\0\0d\0"
 log = structlog.get_logger(__name__)
 
 
@@ -70,13 +70,21 @@ class ShardedRows:
     def reader(self, history: ShardedHistory | None) -> RowReader:
         if history is None:
             raise InvariantError("a window of a sharded source: expected its barrier to name the shards, found none")
-        return _WindowOfShards(self._clients, history, self._document, patience=self._patience)
+        return _WindowOfShards(self._clients, history, self._nature(), patience=self._patience)
 
-    def _document(self, row: ShardRow) -> Hashable:
-        """What is no write of a user has no order among those of its document."""
-        if not row.of_user:
-            return row
-        return self._ids.get(row.header.uuid, row.header.uuid), row_key(row.header.key)
+    def _nature(self) -> Nature[bytes]:
+        scan = self._scan
+
+        def document(entry: bytes) -> Hashable:
+            """What is no write of a user has no order among those of its document."""
+            header = scan(entry)
+            return (header.uuid, row_key(header.key)) if of_user(header) else entry
+
+        def is_a(type: bytes, entry: bytes) -> bool:
+            header = scan(entry)
+            return header.type == type and of_user(header)
+
+        return Nature(document, partial(is_a, b"insert"), partial(is_a, b"delete"))
 
 
 @dataclass(slots=True)
@@ -86,9 +94,9 @@ class _Reached:
     ts: ClusterTime
     rows: int = 0
 
-    def take(self, stretch: list[ShardRow]) -> None:
-        last = stretch[-1].time
-        new = sum(1 for _ in takewhile(lambda row: row.time == last, reversed(stretch)))
+    def take(self, times: list[int]) -> None:
+        last = times[-1]
+        new = len(times) - bisect_left(times, last)
         self.rows = new + (self.rows if last == self.ts.to_int() else 0)
         self.ts = ClusterTime.from_int(last)
 
@@ -100,13 +108,13 @@ class _WindowOfShards:
         self,
         clients: ClusterClients,
         history: ShardedHistory,
-        document: Callable[[ShardRow], Hashable],
+        nature: Nature[bytes],
         *,
         patience: timedelta,
     ) -> None:
         self._clients = clients
         self._history = history
-        self._document = document
+        self._nature = nature
         self._patience = patience
 
     def took(self, taken: int, read: int) -> None:
@@ -135,15 +143,15 @@ class _WindowOfShards:
         seen = reached.rows
         with ExitStack() as stack:
             shards = [stack.enter_context(closing(rows)) for rows in self._shards(reached.ts, window.end)]
-            for stretch in stretches(shards, self._document, _inserts, _deletes):
-                rows = stretch[seen:]
-                seen -= len(stretch) - len(rows)
-                if rows:
-                    reached.take(rows)
-                    events = [row.entry for row in rows]
-                    yield RawBatch(events, sum(map(len, events)), Position(reached.ts))
+            for stretch in stretches(shards, self._nature):
+                known = min(seen, len(stretch.rows))
+                seen -= known
+                _, new = stretch.cut(known) if known else (None, stretch)
+                if new.rows:
+                    reached.take(new.times)
+                    yield RawBatch(new.rows, sum(map(len, new.rows)), Position(reached.ts))
 
-    def _shards(self, start_ts: ClusterTime, end: Position) -> Iterator[Generator[list[ShardRow], None, None]]:
+    def _shards(self, start_ts: ClusterTime, end: Position) -> Iterator[Generator[Stretch[bytes], None, None]]:
         end_ts = end.ts if not end.token or end.token < _FIRST_ROW else end.ts.next()
         for name, shard in sorted(self._history.shards.items()):
             if shard.gone:
@@ -155,7 +163,7 @@ class _WindowOfShards:
                 commits=shard.quiet_ts is None or start_ts < shard.quiet_ts,
             )
             if range.start_ts < range.end_ts:
-                yield ShardRowReader(self._clients.of(name, shard.host), name).batches(range)
+                yield ShardRowReader(self._clients.of(name, shard.host), name).read(range)
 
     def _impatient(self, failing_since: float) -> bool:
         return time.monotonic() - failing_since > self._patience.total_seconds()
@@ -163,15 +171,6 @@ class _WindowOfShards:
 
 _FIRST_ROW = "0"
 """The least token of a row. Those of DDLs are less."""
-
-
-def _inserts(row: ShardRow) -> bool:
-    return row.header.type == b"insert" and row.of_user
-
-
-def _deletes(row: ShardRow) -> bool:
-    """The bytes are looked for first: a document may contain them, too, and a header costs twenty times as much."""
-    return _DELETE in row.entry and row.header.type == b"delete" and row.of_user
 
 
 def _failure(error: SluiceError | PyMongoError | BSONError, window: Window) -> SluiceError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 from unittest.mock import patch
 
@@ -53,7 +54,7 @@ def _rows_of_migrations_are_taken() -> AbstractContextManager[Any]:
 
 
 def _an_insert_may_come_before_the_delete_of_its_time() -> AbstractContextManager[Any]:
-    return patch("source.sharded.merge._in_turn", lambda rows, *_: rows)
+    return patch("source.sharded.merge._in_turn", lambda of_shards, _: list(chain.from_iterable(of_shards)))
 
 
 def _superseded_drops_are_taken() -> AbstractContextManager[Any]:

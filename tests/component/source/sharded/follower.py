@@ -11,12 +11,14 @@ from typing import Any
 import bson
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.event import DdlEvent, DdlType, RowType
+from changefeed.event import DdlEvent, DdlType
 from changefeed.table import TableId, TableName
 from source.oplog.row_entry import update_of
+from source.raw.row_header import Header
 from source.sharded.cluster_clients import ClusterClients
-from source.sharded.merge import DuplicateIds, merged
-from source.sharded.row_reader import ShardRow, ShardRowReader
+from source.sharded.merge import Nature, Stretch, stretches
+from source.sharded.row_reader import RowRange, ShardRowReader, of_user
+from source.sharded.row_scan import row_scan
 from source.sharded.tables.live_tables import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
 
@@ -34,6 +36,32 @@ class FollowedTable:
     indexes: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True)
+class ShardRow:
+    shard: str
+    ts: ClusterTime
+    entry: bytes
+    header: Header
+
+    @property
+    def uuid(self) -> TableId:
+        return TableId(self.header.uuid.hex())
+
+    @property
+    def deletes(self) -> frozenset[int]:
+        return frozenset({self.ts.to_int()} if self.header.type == b"delete" else ())
+
+
+def rows_of(clients: ClusterClients, shard: str, range: RowRange) -> Iterator[ShardRow]:
+    """Those of users, each with its whole key."""
+    scan = row_scan({}, whole_keys=True)
+    for stretch in ShardRowReader(clients.of(shard), shard).read(range):
+        for time, entry in zip(stretch.times, stretch.rows, strict=True):
+            header = scan(entry)
+            if of_user(header):
+                yield ShardRow(shard, ClusterTime.from_int(time), entry, header)
+
+
 class Follower:
     """`at_each_time` is called after all operations of each effective time."""
 
@@ -47,7 +75,6 @@ class Follower:
         self._clients = clients
         self._at_each_time = at_each_time
         self._ids: dict[TableId, TableId] = {}
-        self._duplicates = DuplicateIds()
         self.watch = ClusterWatch(clients, start_ts)
 
     def named(self, name: str) -> dict[Any, Document]:
@@ -93,13 +120,15 @@ class Follower:
         return step
 
     def _rows(self, step: ClusterStep) -> Iterator[list[ShardRow]]:
-        readers = [ShardRowReader(self._clients.of(shard), shard).read(range) for shard, range in step.ranges.items()]
-        yield from merged(
-            readers,
-            self._document,
-            lambda row: row.header.type == b"insert",
-            lambda row: row.header.type == b"delete",
+        """Those of each time."""
+        readers = [rows_of(self._clients, shard, range) for shard, range in step.ranges.items()]
+        streams = ([Stretch([row.ts.to_int()], [row], row.deletes) for row in rows] for rows in readers)
+        nature = Nature(
+            self._document, lambda row: row.header.type == b"insert", lambda row: row.header.type == b"delete"
         )
+        ordered = (row for stretch in stretches(streams, nature) for row in stretch.rows)
+        for _, rows in groupby(ordered, key=lambda row: row.ts):
+            yield list(rows)
 
     def _document(self, row: ShardRow) -> tuple[TableId, Any]:
         table = self.watch.tables.ids.get(row.uuid)
@@ -108,10 +137,6 @@ class Follower:
         return table, bson.decode(row.header.key)["_id"]
 
     def _apply(self, rows: list[ShardRow]) -> None:
-        of_document = sorted(rows, key=lambda row: repr(self._document(row)))
-        for (table, key), operations in groupby(of_document, key=self._document):
-            named = [(row.shard, RowType(row.header.type.decode())) for row in operations]
-            self._duplicates.take(table, key, named)
         for row in rows:
             self._apply_one(row)
             self.rows += 1

@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import DuplicateId, SourceUnavailable
+from changefeed.errors import SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
 from devstack.process import wait_until
 from devstack.sharded.cluster import ShardedCluster
@@ -24,10 +24,9 @@ from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import CommandFailed
 from source.oplog.window import majority_time
 from source.sharded.cluster_clients import ClusterClients
-from source.sharded.row_reader import ShardRowReader
 from source.sharded.tables.live_tables import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
-from tests.component.source.sharded.follower import Follower
+from tests.component.source.sharded.follower import Follower, rows_of
 
 pytestmark = pytest.mark.since("6.0")
 
@@ -416,22 +415,8 @@ def _takes(router: ClusterRouter, row: Entry) -> bool:
 
 def _rows_of(step: ClusterStep, clients: ClusterClients) -> Iterator[int]:
     for shard, range in step.ranges.items():
-        for row in ShardRowReader(clients.of(shard), shard).read(range):
+        for row in rows_of(clients, shard, range):
             yield bson.decode(row.header.key)["_id"]
-
-
-def test_an_id_on_two_shards_is_an_error_that_names_both(router: ClusterRouter, clients: ClusterClients) -> None:
-    follower = Follower(clients, majority_time(clients.config))
-    router.insert(OTHERS, {"_id": 0})
-    ClusterDdl(router).shard("shop.twice", {"k": 1})
-    ClusterDdl(router).split("shop.twice", {"k": 100})
-    ClusterDdl(router).move("shop.twice", {"k": 100}, "sc")
-    router.refresh()
-    for k in (1, 101):
-        router.insert("shop.twice", {"_id": 7, "k": k})
-    with pytest.raises(DuplicateId, match=r"shards sa and sc .* _id 7"):
-        follower.follow(ClusterTime(2**32 - 1, 0))
-    follower.watch.close()
 
 
 def test_uuids_change_where_the_table_stays(router: ClusterRouter, ddl: ClusterDdl, clients: ClusterClients) -> None:

@@ -1,4 +1,4 @@
-"""The times of entries, found at their usual places from the end and anywhere else."""
+"""The times and kinds of entries, found at their usual places and anywhere else."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import bson
 import pytest
+from bson.binary import Binary
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
 from source.oplog.row_entry import made_entry
-from source.sharded.row_reader import times_of
+from source.sharded.row_reader import kinds_of, times_of
 
 _TIME = (100 << 32) + 7
 _ROW: dict[str, Any] = {"op": "i", "ns": "shop.orders", "o": {"_id": 1, "ts": Timestamp(1, 1)}, "o2": {"_id": 1}}
@@ -43,3 +44,17 @@ def test_the_time_of_an_entry_is_found_whatever_comes_after_it(entry: dict[str, 
 def test_the_time_of_an_operation_that_was_made_an_entry_is_that_of_its_transaction() -> None:
     operation = bson.encode({**_ROW, "ts": Timestamp(1, 1), "wall": datetime(2026, 1, 1, tzinfo=UTC)})
     assert times_of([made_entry(operation, _TIME.to_bytes(8, "little"), 3, upserts=False)]) == [_TIME]
+
+
+_RETRIED: dict[str, Any] = {
+    "lsid": {"id": Binary(bytes(16), 4), "uid": Binary(b"\x02op\x00\x02\x00\x00\x00c\x00" + bytes(22), 0)},
+    "txnNumber": Int64(1),
+}
+
+
+@pytest.mark.parametrize("before", [{}, _RETRIED, {"lsid": {"id": 1}, "txnNumber": Int64(1)}, {"ts": Timestamp(1, 1)}])
+@pytest.mark.parametrize(
+    ("op", "kind"), [("i", ord("i")), ("d", ord("d")), ("c", ord("c")), ("n", ord("n")), ("ci", 0), ("xd", 0)]
+)
+def test_the_kind_of_an_entry_is_found_whatever_comes_before_it(before: dict[str, Any], op: str, kind: int) -> None:
+    assert kinds_of([bson.encode(before | _ROW | {"op": op} | _TIMES)]) == [kind]

@@ -1,21 +1,18 @@
-"""The order of rows of several shards, and documents that two shards have."""
+"""The order of rows of several shards."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import DuplicateId
 from changefeed.event import RowType
-from changefeed.table import TableId
-from source.sharded.merge import DuplicateIds, merged
+from source.sharded.merge import Nature, Stretch, stretches
 
-TABLE = TableId("1")
 INSERT, UPDATE, DELETE = RowType.INSERT, RowType.UPDATE, RowType.DELETE
 
 
@@ -26,20 +23,27 @@ class ModelRow:
     key: int
     type: RowType
 
-    @property
-    def time(self) -> int:
-        return self.ts.to_int()
-
 
 def row(time: int, shard: str, key: int, type: RowType) -> ModelRow:
     return ModelRow(ClusterTime(100, time), shard, key, type)
 
 
-def in_one_order(*rows: ModelRow) -> list[ModelRow]:
+NATURE: Nature[ModelRow] = Nature(lambda row: row.key, lambda row: row.type is INSERT, lambda row: row.type is DELETE)
+
+
+def in_one_order(*rows: ModelRow, chance: random.Random | None = None) -> list[ModelRow]:
     shards = sorted({each.shard for each in rows})
-    streams = [[each for each in rows if each.shard == shard] for shard in shards]
-    groups = merged(streams, lambda row: row.key, lambda row: row.type is INSERT, lambda row: row.type is DELETE)
-    return [each for group in groups for each in group]
+    streams = [_shown([each for each in rows if each.shard == shard], chance) for shard in shards]
+    return [row for stretch in stretches(streams, NATURE) for row in stretch.rows]
+
+
+def _shown(rows: list[ModelRow], chance: random.Random | None) -> Iterator[Stretch[ModelRow]]:
+    """In stretches of any length, also empty ones."""
+    while rows:
+        size = chance.randrange(6) if chance is not None else 1
+        shown, rows = rows[:size], rows[size:]
+        deletes = frozenset(row.ts.to_int() for row in shown if row.type is DELETE)
+        yield Stretch([row.ts.to_int() for row in shown], shown, deletes)
 
 
 def test_a_document_leaves_one_shard_before_it_arrives_at_another() -> None:
@@ -99,41 +103,12 @@ def moving_documents(chance: random.Random) -> tuple[list[ModelRow], dict[int, s
 @given(st.integers(0, 100_000))
 def test_a_history_of_moves_is_possible_in_the_merged_order(seed: int) -> None:
     """Documents are written, and moved by key changes of one time or, without rows, with their chunk."""
-    rows, home = moving_documents(random.Random(seed))
+    chance = random.Random(seed)
+    rows, home = moving_documents(chance)
     present: set[int] = set()
-    duplicates = DuplicateIds()
-    order = in_one_order(*rows)
+    order = in_one_order(*rows, chance=chance)
     for each in order:
         assert (each.type is INSERT) == (each.key not in present), order
         present ^= {each.key} if each.type is not UPDATE else set()
-    for moment in sorted({each.ts for each in rows}):
-        for key in range(5):
-            duplicates.take(
-                TABLE, key, [(each.shard, each.type) for each in order if (each.ts, each.key) == (moment, key)]
-            )
     assert present == set(home)
     assert [each.ts for each in order] == sorted(each.ts for each in order)
-
-
-def test_an_id_on_two_shards_is_an_error_that_names_both() -> None:
-    duplicates = DuplicateIds()
-    duplicates.take(TABLE, 7, [("sa", INSERT)])
-    with pytest.raises(DuplicateId, match=r"shards sa and sb .* _id 7") as caught:
-        duplicates.take(TABLE, 7, [("sb", INSERT)])
-    assert caught.value.table == TABLE
-
-
-def test_an_id_that_moved_with_its_chunk_may_be_deleted_and_inserted_there() -> None:
-    duplicates = DuplicateIds()
-    duplicates.take(TABLE, 7, [("sa", INSERT)])
-    duplicates.take(TABLE, 7, [("sb", DELETE)])
-    duplicates.take(TABLE, 7, [("sb", INSERT)])
-    duplicates.take(TABLE, 7, [("sc", UPDATE)])
-    duplicates.take(TABLE, 7, [("sc", DELETE), ("sa", INSERT)])
-
-
-def test_what_one_time_undoes_is_no_duplicate() -> None:
-    """A document that goes to another shard and back within one transaction: the order of one shard's rows stays."""
-    duplicates = DuplicateIds()
-    duplicates.take(TABLE, 7, [("sa", INSERT)])
-    duplicates.take(TABLE, 7, [("sb", INSERT), ("sb", DELETE), ("sa", DELETE), ("sa", INSERT)])
