@@ -260,8 +260,7 @@ def _events(
         for batch in batches:
             worker_resources.permit()
             taken = 0
-            for event in batch.events:
-                header = scan(event)
+            for event, header in batch.scanned(scan):
                 if wants(header) and takes(header) and not ignores(event, header):
                     if batch.unreadable:
                         raise EventTooLarge(batch.unreadable).about(resources.mounter.table(header).target.id)

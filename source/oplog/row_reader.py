@@ -103,7 +103,7 @@ class OplogReader:
         elif not (yield from self._read_all(progress)):
             return
         progress.complete = end_ts == progress.end_ts
-        yield RawBatch([], 0, progress.reached)
+        yield RawBatch([], progress.reached)
 
     def _read_all(self, progress: _Progress) -> Generator[RawBatch, None, bool]:
         """Whether the end was reached. It stops early if most entries turn out to be unwanted."""
@@ -206,7 +206,7 @@ class _Progress:
                 events = events[begin:end]
             if events:
                 self._next = position(last.ts, index_of(last) + 1)
-        return RawBatch(events, sum(map(len, events)), self.reached)
+        return RawBatch(events, self.reached)
 
     def passed(self, end_ts: ClusterTime) -> None:
         """Everything below `end_ts` was read."""

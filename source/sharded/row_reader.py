@@ -7,8 +7,7 @@ beyond, up to `until` (`Prepares.until`). So the commits are looked up first:
     find [a, b)       everything else, and at each C the operations of its prepare, found by prevOpTime
 
 Entries come as they are, also those that are no write of a user to its owner (`of_user`): rows that a migration copies or cleans up
-(`fromMigrate`), and those of `system.` collections, of which resharding fills one. What an entry is, is seen where it is used: a header
-costs more than all of its way to there.
+(`fromMigrate`), and those of `system.` collections, of which resharding fills one. Each is scanned here, once: its header tells the time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
-from struct import Struct
+from typing import TypeAlias
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
@@ -34,14 +33,11 @@ from source.sharded.merge import Stretch
 from source.sharded.row_scan import from_migrate
 from source.stream.events.raw_event import table_name
 
-_OP = b"\x02op\0\x02\0\0\0"
-_COMMAND, _DELETE = ord("c"), ord("d")
-_SESSION = b"\x03lsid\0\x48\0\0\0"
-"""Of the size that it has without a transaction."""
-_RETRIED_AT = 4 + 6 + 0x48 + len(b"\x12txnNumber\0") + 8
-_TS, _WALL, _PREVIOUS = b"\x11ts\0", b"\x09wall\0", b"\x03prevOpTime\0"
-_UINT64: Callable[[bytes, int], tuple[int]] = Struct("<Q").unpack_from
+_COMMAND, _DELETE = b"command", b"delete"
 _COMMITS: Mapping[str, object] = {"op": "c", "o.commitTransaction": {"$exists": True}}
+
+
+ShardRow: TypeAlias = tuple[bytes, Header]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +59,13 @@ class _Commit:
 class ShardRowReader:
     """For one thread. Each entry has its effective time as its `ts`, and its index among the operations of a transaction as its place."""
 
-    def __init__(self, client: Client, shard: str) -> None:
+    def __init__(self, client: Client, shard: str, scan: Callable[[bytes], Header]) -> None:
+        """`scan`: see `row_scan`."""
         self._client = client
         self._shard = shard
+        self._scan = scan
 
-    def read(self, range: RowRange) -> Generator[Stretch[bytes], None, None]:
+    def read(self, range: RowRange) -> Generator[Stretch[ShardRow], None, None]:
         """In stretches of some thousand. After an error, the range is read anew from an effective time of the caller's choice."""
         if range.start_ts >= range.end_ts:
             return
@@ -79,7 +77,7 @@ class ShardRowReader:
                     f"shard {self._shard}: {error}; remove the changefeed and create it again with --start initial"
                 ) from error
 
-    def _read(self, range: RowRange) -> Iterator[Stretch[bytes]]:
+    def _read(self, range: RowRange) -> Iterator[Stretch[ShardRow]]:
         commits = self._commits(range)
         with closing(entries(self._client, range.start_ts, range.end_ts, {})) as replies:
             for reply in replies:
@@ -87,20 +85,23 @@ class ShardRowReader:
                     yield self._in_time(reply, commits)
         while commits:
             commit = commits.pop()
-            yield _stretch([(commit.ts.to_int(), entry) for entry in self._made(commit.entry, commit.ts)])
+            yield self._stretch(list(self._made(commit.entry, commit.ts)))
 
-    def _in_time(self, reply: list[bytes], commits: list[_Commit]) -> Stretch[bytes]:
-        times, kinds = times_of(reply), kinds_of(reply)
-        visible = commits and commits[-1].ts.to_int() < times[-1]
-        if not visible and _COMMAND not in kinds:
-            return Stretch(times, reply, _times_at(times, kinds))
-        timed: list[tuple[int, bytes]] = []
-        for time, kind, entry in zip(times, kinds, reply, strict=True):
-            while commits and commits[-1].ts.to_int() < time:
+    def _in_time(self, reply: list[bytes], commits: list[_Commit]) -> Stretch[ShardRow]:
+        headers = list(map(self._scan, reply))
+        kinds = {header[0] for header in headers}
+        if _COMMAND not in kinds and not (commits and commits[-1].ts.to_int() < headers[-1].time):
+            return _stretch_of(reply, headers, deletes=_DELETE in kinds)
+        found: list[bytes] = []
+        for entry, header in zip(reply, headers, strict=True):
+            while commits and commits[-1].ts.to_int() < header.time:
                 commit = commits.pop()
-                timed += [(commit.ts.to_int(), made) for made in self._made(commit.entry, commit.ts)]
-            timed += [(time, entry)] if kind != _COMMAND else [(time, made) for made in self._operations(entry)]
-        return _stretch(timed)
+                found += self._made(commit.entry, commit.ts)
+            found += [entry] if header.type != _COMMAND else self._operations(entry)
+        return self._stretch(found)
+
+    def _stretch(self, entries: list[bytes]) -> Stretch[ShardRow]:
+        return _stretch_of(entries, list(map(self._scan, entries)), deletes=True)
 
     def _commits(self, range: RowRange) -> list[_Commit]:
         """The latest first."""
@@ -125,15 +126,10 @@ class ShardRowReader:
             yield made_entry(operation, ts, index, upserts=upserts)
 
 
-def _stretch(timed: list[tuple[int, bytes]]) -> Stretch[bytes]:
-    times, rows = [time for time, _ in timed], [entry for _, entry in timed]
-    return Stretch(times, rows, _times_at(times, kinds_of(rows)))
-
-
-def _times_at(times: list[int], kinds: list[int]) -> frozenset[int]:
-    if _DELETE not in kinds:
-        return frozenset()
-    return frozenset(time for time, kind in zip(times, kinds, strict=True) if kind == _DELETE)
+def _stretch_of(entries: list[bytes], headers: list[Header], *, deletes: bool) -> Stretch[ShardRow]:
+    times = [header[1] for header in headers]
+    deleted = frozenset(header.time for header in headers if header.type == _DELETE) if deletes else frozenset[int]()
+    return Stretch(times, list(zip(entries, headers, strict=True)), deleted)
 
 
 def of_user(header: Header) -> bool:
@@ -145,35 +141,6 @@ def of_user(header: Header) -> bool:
 def _of_users(ns: bytes) -> bool:
     name = table_name(ns)
     return name is not None and not name.system
-
-
-def times_of(entries: list[bytes]) -> list[int]:
-    """Usually the time has a fixed place before the end: `ts`, `t`, `v` and `wall` have fixed sizes, and so has what follows of a retryable write."""
-    return [
-        _UINT64(entry, len(entry) - 45)[0]
-        if entry[-49:-45] == _TS and entry[-15:-9] == _WALL
-        else _UINT64(entry, len(entry) - 85)[0]
-        if entry[-89:-85] == _TS and entry[-55:-49] == _WALL and entry[-41:-29] == _PREVIOUS
-        else _ts_of(entry).to_int()
-        for entry in entries
-    ]
-
-
-def kinds_of(entries: list[bytes]) -> list[int]:
-    """The letter of `op`, 0 if it has several. Usually `op` comes first, or after the session and number of a retryable write."""
-    return [
-        entry[12]
-        if entry[4:12] == _OP
-        else entry[_RETRIED_AT + 8]
-        if entry[4:14] == _SESSION and entry[_RETRIED_AT : _RETRIED_AT + 8] == _OP
-        else _kind_of(entry)
-        for entry in entries
-    ]
-
-
-def _kind_of(entry: bytes) -> int:
-    found = next((entry[at:end] for name, _, at, end in elements(entry) if name == b"op"), b"")
-    return found[4] if len(found) == 6 else 0
 
 
 def _ts_of(entry: bytes) -> ClusterTime:

@@ -38,7 +38,7 @@ from source.raw.row_header import Header
 from source.row_capture import RowReader
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.merge import Nature, Stretch, stretches
-from source.sharded.row_reader import RowRange, ShardRowReader, of_user
+from source.sharded.row_reader import RowRange, ShardRow, ShardRowReader, of_user
 from source.sharded.row_scan import row_scan
 
 log = structlog.get_logger(__name__)
@@ -70,21 +70,21 @@ class ShardedRows:
     def reader(self, history: ShardedHistory | None) -> RowReader:
         if history is None:
             raise InvariantError("a window of a sharded source: expected its barrier to name the shards, found none")
-        return _WindowOfShards(self._clients, history, self._nature(), patience=self._patience)
+        return _WindowOfShards(self._clients, history, self._scan, patience=self._patience)
 
-    def _nature(self) -> Nature[bytes]:
-        scan = self._scan
 
-        def document(entry: bytes) -> Hashable:
-            """What is no write of a user has no order among those of its document."""
-            header = scan(entry)
-            return (header.uuid, row_key(header.key)) if of_user(header) else entry
+def _document(row: ShardRow) -> Hashable:
+    """What is no write of a user has no order among those of its document."""
+    entry, header = row
+    return (header.uuid, row_key(header.key)) if of_user(header) else entry
 
-        def is_a(type: bytes, entry: bytes) -> bool:
-            header = scan(entry)
-            return header.type == type and of_user(header)
 
-        return Nature(document, partial(is_a, b"insert"), partial(is_a, b"delete"))
+def _is_a(type: bytes, row: ShardRow) -> bool:
+    _, header = row
+    return header.type == type and of_user(header)
+
+
+_NATURE: Nature[ShardRow] = Nature(_document, partial(_is_a, b"insert"), partial(_is_a, b"delete"))
 
 
 @dataclass(slots=True)
@@ -108,13 +108,13 @@ class _WindowOfShards:
         self,
         clients: ClusterClients,
         history: ShardedHistory,
-        nature: Nature[bytes],
+        scan: Callable[[bytes], Header],
         *,
         patience: timedelta,
     ) -> None:
         self._clients = clients
         self._history = history
-        self._nature = nature
+        self._scan = scan
         self._patience = patience
 
     def took(self, taken: int, read: int) -> None:
@@ -136,22 +136,23 @@ class _WindowOfShards:
                 log.info("shards_read_again", reached=str(reached.ts), reason=str(failure))
                 time.sleep(failure.retry_after.total_seconds())
             else:
-                yield RawBatch([], 0, window.end)
+                yield RawBatch([], window.end)
                 return
 
     def _read(self, reached: _Reached, window: Window) -> Iterator[RawBatch]:
         seen = reached.rows
         with ExitStack() as stack:
             shards = [stack.enter_context(closing(rows)) for rows in self._shards(reached.ts, window.end)]
-            for stretch in stretches(shards, self._nature):
+            for stretch in stretches(shards, _NATURE):
                 known = min(seen, len(stretch.rows))
                 seen -= known
                 _, new = stretch.cut(known) if known else (None, stretch)
                 if new.rows:
                     reached.take(new.times)
-                    yield RawBatch(new.rows, sum(map(len, new.rows)), Position(reached.ts))
+                    entries, headers = [row[0] for row in new.rows], [row[1] for row in new.rows]
+                    yield RawBatch(entries, Position(reached.ts), headers=headers)
 
-    def _shards(self, start_ts: ClusterTime, end: Position) -> Iterator[Generator[Stretch[bytes], None, None]]:
+    def _shards(self, start_ts: ClusterTime, end: Position) -> Iterator[Generator[Stretch[ShardRow], None, None]]:
         end_ts = end.ts if not end.token or end.token < _FIRST_ROW else end.ts.next()
         for name, shard in sorted(self._history.shards.items()):
             if shard.gone:
@@ -163,7 +164,7 @@ class _WindowOfShards:
                 commits=shard.quiet_ts is None or start_ts < shard.quiet_ts,
             )
             if range.start_ts < range.end_ts:
-                yield ShardRowReader(self._clients.of(name, shard.host), name).read(range)
+                yield ShardRowReader(self._clients.of(name, shard.host), name, self._scan).read(range)
 
     def _impatient(self, failing_since: float) -> bool:
         return time.monotonic() - failing_since > self._patience.total_seconds()

@@ -52,7 +52,7 @@ class WindowProgress:
 
     def silence(self) -> RawBatch:
         """The batch for a time without a reply."""
-        return RawBatch([], 0, self.reached)
+        return RawBatch([], self.reached)
 
     def take(self, reply: StreamReply) -> RawBatch:
         events = self._whole(reply.events)
@@ -64,7 +64,7 @@ class WindowProgress:
         token = None if self._fragments else reply.resume_token
         self.resolved = resolved_after(self.resolved, token=token, last_event=last)
         self.complete = self.resolved >= self.window.end
-        return RawBatch(kept, sum(map(len, kept)), self.reached, silent_until=self._silent_until(events))
+        return RawBatch(kept, self.reached, silent_until=self._silent_until(events))
 
     def _silent_until(self, events: list[bytes]) -> Position | None:
         """Up to the first event after the window, or up to where the stream is."""

@@ -54,10 +54,8 @@ class ShardRow:
 
 def rows_of(clients: ClusterClients, shard: str, range: RowRange) -> Iterator[ShardRow]:
     """Those of users, each with its whole key."""
-    scan = row_scan({}, whole_keys=True)
-    for stretch in ShardRowReader(clients.of(shard), shard).read(range):
-        for time, entry in zip(stretch.times, stretch.rows, strict=True):
-            header = scan(entry)
+    for stretch in ShardRowReader(clients.of(shard), shard, row_scan({}, whole_keys=True)).read(range):
+        for time, (entry, header) in zip(stretch.times, stretch.rows, strict=True):
             if of_user(header):
                 yield ShardRow(shard, ClusterTime.from_int(time), entry, header)
 
