@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import reprlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from tests.component.source.sharded.history import content, indexes
 from tests.e2e.node.workload import until
 
 PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
+
+_LOOKS_EVERY_SECONDS = 4.0
+"""A command costs half a second of CPU."""
 
 
 class Site:
@@ -76,12 +80,14 @@ class Site:
 
     def until_equal(self) -> None:
         """Nobody writes at the source."""
-        told = ""
+        told, looked_at = "", 0.0
 
         def equal() -> bool:
-            nonlocal told
-            state = json.loads(self.sluice("changefeed", "query", "shop", "-o", "json"))
-            assert state["state"] in ("normal", "warning"), state
+            nonlocal told, looked_at
+            if time.monotonic() - looked_at > _LOOKS_EVERY_SECONDS:
+                state = json.loads(self.sluice("changefeed", "query", "shop", "-o", "json"))
+                assert state["state"] in ("normal", "warning"), state
+                looked_at = time.monotonic()
             rows, owned = self.rows(), content(self.cluster)
             told = _difference("rows", rows, owned) or _difference("indexes", self.indexes(), indexes(self.cluster))
             return not told
