@@ -70,7 +70,7 @@ def _listed(clients: ClusterClients, hosts: Mapping[str, str], after_ts: Cluster
                 continue
             if str(name) not in sharded:
                 yield _ClusterTable(name, info, (primary,), _uuid(info))
-            elif _uuid(info) not in {None, sharded[str(name)]}:
+            elif None not in (uuids := {_uuid(info), sharded[str(name)]}) and len(uuids) > 1:
                 raise _other_table(name, primary)
     for ns, uuid in sorted(sharded.items()):
         name = TableName.parse(ns)
