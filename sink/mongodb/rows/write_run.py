@@ -81,7 +81,7 @@ from sink.mongodb.rows.row_look import Compared, RowLook
 from sink.mongodb.rows.side_by_side import Sent, SideBySide
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time, may_hold_zero_time
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
-from sink.mongodb.rows.waiting import Chain, WaitingRows
+from sink.mongodb.rows.waiting.waiting_rows import Chain, WaitingRows
 from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, Unfinished, Write, WriteResult
 
 _log = structlog.get_logger(__name__)

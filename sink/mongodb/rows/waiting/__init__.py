@@ -1,0 +1,1 @@
+"""Rows that a unique index refused, and how they get in."""
