@@ -19,13 +19,9 @@ whole, `x` would stay 1. Applied in parts, it sets `x` to 2, and event 7 sets `a
 If the target may be ahead of the whole run, a row that is unexplained at the end makes its table *unsettled*: its changes are written again,
 together with later ones. Otherwise the row is compared with the source's; a difference is divergence (docs/decisions/0029).
 
-**Why a refused unique value waits.** In a replay a row of the target may already have a value that, at this point of the history, another
-row has. A later change removes the value from the other row; the waiting change is tried again at the end of the run. Rows that
-wait for each other's values are then written with all their changes at once, because only the last state of each has to be free.
-If the target may be ahead of the whole run, rows that still wait make the table *unsettled*. So they do if a row of the table was
-repaired: a repaired row has the state of the time at which it was read, and until that time its unique value may belong to another row.
-Otherwise the rows block each other, and exchange their values in one transaction; rows that even the transaction
-cannot write are rejected (docs/decisions/0010).
+**A refused unique value waits** until the end of the run (`waiting/waiting_tries.py`). If the target may be ahead of the whole run, rows that still
+wait make the table *unsettled*. So they do if a row of the table was repaired: a repaired row has the state of the time at which it was read,
+and until that time its unique value may belong to another row. Otherwise they are rejected.
 
 **A row with a dead letter** is not sent: its changes are held until the end of the run, which writes the source's document of now
 (`letters/open_letters.py`). Refused again, it is no reason to make its table unsettled: its letter is renewed.
@@ -44,7 +40,7 @@ import structlog
 from changefeed.documents.row_key import row_key
 from changefeed.errors import Divergence, RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
-from changefeed.table import TableId, TableName
+from changefeed.table import TableId
 from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander, Send, TakesTooLong
 from sink.mongodb.errors import unauthorized_code
@@ -79,9 +75,10 @@ from sink.mongodb.rows.refusals import (
 )
 from sink.mongodb.rows.row_look import Compared, RowLook
 from sink.mongodb.rows.side_by_side import Sent, SideBySide
-from sink.mongodb.rows.statements.exact_insert import holds_zero_time, may_hold_zero_time
+from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting.waiting_rows import Chain, WaitingRows
+from sink.mongodb.rows.waiting.waiting_tries import WaitingTries
 from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, Unfinished, Write, WriteResult
 
 _log = structlog.get_logger(__name__)
@@ -136,6 +133,16 @@ class WriteRun:
         self._replay = False
         self._waiting = WaitingRows()
         self._unexplained = Unexplained()
+        self._tries = WaitingTries(
+            self._waiting,
+            self._unexplained,
+            commander=commander,
+            sender=self._sender,
+            look=self._look,
+            unfinished=unfinished,
+            again=self._again,
+            missing=self._missing,
+        )
         self._unsettled: set[TableId] = set()
         """Tables known to be unsettled: their skipped changes need not be remembered."""
         self._ahead: set[TableId] = set()
@@ -158,8 +165,8 @@ class WriteRun:
         self._repair_asked()
         for _ in range(2):
             self._write_held()
-            self._retry()
-            self._exchange()
+            self._tries.retry()
+            self._tries.exchange()
             self._judge()
         self._write_held()
         self._give_up()
@@ -526,17 +533,9 @@ class WriteRun:
         if self._unexplained.bytes > UNEXPLAINED_BYTES:
             self._judge()
         if self._waiting.bytes > WAITING_BYTES:
-            self._retry()
+            self._tries.retry()
         if self._waiting.bytes > WAITING_BYTES:
             self._give_up()
-
-    def _retry(self) -> None:
-        """Tries the waiting changes again while some succeed: first change by change, then the changes of each key as one."""
-        replay = self._replay
-        for attempt in (self._step, self._leap, self._step, self._leap):
-            while self._waiting and attempt():
-                pass
-        self._replay = replay
 
     def _write_held(self) -> None:
         """Writes the source's documents of now for the held rows. They are newer than the other rows of the run."""
@@ -546,6 +545,11 @@ class WriteRun:
             self._unexplained.explain([whole])
             self._apply_of_now(whole)
             self._commander.go_on()
+
+    def _again(self, change: RowChange, *, replay: bool) -> None:
+        before, self._replay = self._replay, replay
+        self._apply(Batch([change], ordered=True))
+        self._replay = before
 
     def _apply_of_now(self, whole: RowChange) -> None:
         """A row as the source has it now. Under which shard key the target has it, no change has to know."""
@@ -602,70 +606,6 @@ class WriteRun:
                 continue
             for change in chain.changes:
                 self._reject(change, told(change, chain.refusal))
-
-    def _step(self) -> bool:
-        before = len(self._waiting)
-        for chain in self._waiting.take():
-            self._replay = chain.replay
-            for change in chain.changes:
-                self._apply(Batch([change], ordered=True))
-            self._unexplained.explain(chain.changes)
-        return len(self._waiting) < before
-
-    def _leap(self) -> bool:
-        before = len(self._waiting)
-        for chain in self._waiting.take():
-            missing = self._net(chain)
-            if missing is None:
-                self._waiting.restore(chain)
-            else:
-                self._went_in_together(chain, missing=missing)
-        return len(self._waiting) < before
-
-    def _net(self, chain: Chain) -> bool | None:
-        """Writes a chain as one change; returns whether its document is missing, None when the target refused it.
-
-        An existing document is not replaced by one with a zero timestamp, but removed and inserted.
-        """
-        last = chain.changes[-1]
-        if not last.table.shard_key and not any(
-            may_hold_zero_time(change.document or change.update) for change in chain.changes
-        ):
-            outcome = self._sender.send_alone(last, net_command(chain.changes))
-            return None if outcome.refusals else bool(outcome.unmatched)
-        try:
-            self._commander.together(partial(exchanged, last.table, [chain.changes]), str(last))
-        except RowRejected:
-            return None
-        return self._look.gone(last)
-
-    def _exchange(self) -> None:
-        """Rows that wait only for each other's values get them in one transaction."""
-        by_table: dict[TableName, list[Chain]] = {}
-        for chain in self._waiting.take():
-            table = chain.changes[0].table
-            if self._unfinished(table.id):
-                self._waiting.restore(chain)
-            else:
-                by_table.setdefault(table.name, []).append(chain)
-        for name, waiting in by_table.items():
-            exchange = partial(exchanged, waiting[0].changes[0].table, [chain.changes for chain in waiting])
-            try:
-                self._commander.together(exchange, f"an exchange of values in {name}")
-            except RowRejected:
-                for chain in waiting:
-                    self._waiting.restore(chain)
-            else:
-                for chain in waiting:
-                    self._went_in_together(chain, missing=self._look.gone(chain.changes[-1]))
-
-    def _went_in_together(self, chain: Chain, *, missing: bool = False) -> None:
-        """Records the changes as unexplained until a later one explains them: the server did not report which of them fitted."""
-        for change in chain.changes:
-            self._unexplained.doubted(change)
-        self._unexplained.explain(chain.changes)
-        if missing:
-            self._missing(chain.changes[-1])
 
     def _reject(self, change: RowChange, said: str) -> None:
         if self._left_as_it_is(change, said):

@@ -1,0 +1,125 @@
+"""`WaitingTries`: tries changes again that a unique index refused.
+
+In a replay a row of the target may already have a value that, at this point of the history, another row has. A later change removes the value
+from the other row. So the waiting changes are tried again at the end of the run, while some succeed:
+
+    step         change by change
+    leap         all changes of a row as one, as only its last state has to be free
+    exchange     rows that wait only for each other's values get them in one transaction
+
+What even the transaction cannot write waits on, for the run to decide (docs/decisions/0010).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from changefeed.errors import RowRejected
+from changefeed.table import TableName
+from sink.mongodb.commander import Commander
+from sink.mongodb.rows.batch_sender import BatchSender
+from sink.mongodb.rows.bulk_command import net_command
+from sink.mongodb.rows.placing.row_exchange import exchanged
+from sink.mongodb.rows.row_look import RowLook
+from sink.mongodb.rows.statements.exact_insert import may_hold_zero_time
+from sink.mongodb.rows.unexplained import Unexplained
+from sink.mongodb.rows.waiting.waiting_rows import Chain, WaitingRows
+from sink.row import RowChange, Unfinished
+
+
+class Again(Protocol):
+    def __call__(self, change: RowChange, *, replay: bool) -> None:
+        """Applies the change as if it came now. It may wait anew."""
+
+
+class WaitingTries:
+    def __init__(
+        self,
+        waiting: WaitingRows,
+        unexplained: Unexplained,
+        *,
+        commander: Commander,
+        sender: BatchSender,
+        look: RowLook,
+        unfinished: Unfinished,
+        again: Again,
+        missing: Callable[[RowChange], None],
+    ) -> None:
+        """`missing`: notes that a change found no document."""
+        self._waiting = waiting
+        self._unexplained = unexplained
+        self._commander = commander
+        self._sender = sender
+        self._look = look
+        self._unfinished = unfinished
+        self._again = again
+        self._missing = missing
+
+    def retry(self) -> None:
+        for attempt in (self._step, self._leap, self._step, self._leap):
+            while self._waiting and attempt():
+                pass
+
+    def _step(self) -> bool:
+        before = len(self._waiting)
+        for chain in self._waiting.take():
+            for change in chain.changes:
+                self._again(change, replay=chain.replay)
+            self._unexplained.explain(chain.changes)
+        return len(self._waiting) < before
+
+    def _leap(self) -> bool:
+        before = len(self._waiting)
+        for chain in self._waiting.take():
+            missing = self._net(chain)
+            if missing is None:
+                self._waiting.restore(chain)
+            else:
+                self._went_in_together(chain, missing=missing)
+        return len(self._waiting) < before
+
+    def _net(self, chain: Chain) -> bool | None:
+        """Writes a chain as one change; returns whether its document is missing, None when the target refused it.
+
+        An existing document is not replaced by one with a zero timestamp, but removed and inserted.
+        """
+        last = chain.changes[-1]
+        if not last.table.shard_key and not any(
+            may_hold_zero_time(change.document or change.update) for change in chain.changes
+        ):
+            outcome = self._sender.send_alone(last, net_command(chain.changes))
+            return None if outcome.refusals else bool(outcome.unmatched)
+        try:
+            self._commander.together(partial(exchanged, last.table, [chain.changes]), str(last))
+        except RowRejected:
+            return None
+        return self._look.gone(last)
+
+    def exchange(self) -> None:
+        by_table: dict[TableName, list[Chain]] = {}
+        for chain in self._waiting.take():
+            table = chain.changes[0].table
+            if self._unfinished(table.id):
+                self._waiting.restore(chain)
+            else:
+                by_table.setdefault(table.name, []).append(chain)
+        for name, waiting in by_table.items():
+            exchange = partial(exchanged, waiting[0].changes[0].table, [chain.changes for chain in waiting])
+            try:
+                self._commander.together(exchange, f"an exchange of values in {name}")
+            except RowRejected:
+                for chain in waiting:
+                    self._waiting.restore(chain)
+            else:
+                for chain in waiting:
+                    self._went_in_together(chain, missing=self._look.gone(chain.changes[-1]))
+
+    def _went_in_together(self, chain: Chain, *, missing: bool = False) -> None:
+        """Records the changes as unexplained until a later one explains them: the server did not report which of them fitted."""
+        for change in chain.changes:
+            self._unexplained.doubted(change)
+        self._unexplained.explain(chain.changes)
+        if missing:
+            self._missing(chain.changes[-1])
