@@ -39,6 +39,9 @@ _ONCE_RED = (
     7001085,
     7600473,
     7603553,
+    7703274,
+    7704287,
+    7707456,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 

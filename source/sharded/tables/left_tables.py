@@ -8,7 +8,7 @@ A shard that is removed owns nothing any more. So what it had at an earlier time
     config.databases     another primary shard, or a drop: it may have had the unsharded tables of the database
                          (the drop of one of these leaves nothing: the database moves later, or is dropped)
     config.collections   a drop, which leaves the name only: its owners are not known. The entry of a renamed one is deleted, too, and another
-                         one is inserted with its UUID
+                         one is inserted with its UUID, which may be dropped later
 
 It may name too many tables, never too few.
 """
@@ -30,17 +30,21 @@ def left_tables(shard: str, since_ts: ClusterTime, operations: Iterable[Operatio
     uuids: set[TableId] = set()
     databases: set[str] = set()
     dropped: set[TableName] = set()
-    named: set[TableId] = set()
+    named: dict[TableId, TableName] = {}
     for operation in operations:
         op, ns, o = operation["op"], operation["ns"], operation["o"]
         if ns == str(DATABASES) and (op == "d" or changed_field(operation, "primary") is not None):
             databases.add(str(document_id(operation)))
         elif ns == str(COLLECTIONS) and op == "d":
-            dropped.add(TableName.parse(str(document_id(operation))))
+            name = TableName.parse(str(document_id(operation)))
+            dropped.add(name)
+            named = {uuid: given for uuid, given in named.items() if given != name}
         elif ns == str(COLLECTIONS):
             uuid = uuid_of(changed_field(operation, "uuid"))
-            if uuid is not None:
-                (uuids if op == "u" else named).add(uuid)
+            if uuid is not None and op == "u":
+                uuids.add(uuid)
+            elif uuid is not None:
+                named[uuid] = TableName.parse(str(document_id(operation)))
         elif ns == str(CHUNKS) and "_id" in o and (uuid := uuid_of(o.get("uuid"))) is not None:
             history = o.get("history", ())
             owners = {str(o["shard"]), *(str(each["shard"]) for each in history)}

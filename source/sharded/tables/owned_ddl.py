@@ -81,6 +81,8 @@ class OwnedDdl:
     """Not sharded at the start: of the indexes that they had then nothing is known. If one is sharded later, its owners have all of these."""
     _built: dict[TableId, set[IndexName]] = field(default_factory=dict)
     """Of unknown tables: what was built since the start, and not shown."""
+    _cloned: set[tuple[TableId, str]] = field(default_factory=set)
+    """Live UUIDs, and shards that a movePrimary gave them to."""
     _dropped: set[tuple[TableId, IndexName]] = field(default_factory=set)
     """Of tables that are unknown, or known in part: drops that were shown."""
     _modified: dict[tuple[TableId, Document], _Modification] = field(default_factory=dict)
@@ -113,7 +115,7 @@ class OwnedDdl:
         owned._logged = {key: shards for key, shards in logged.items() if key[0] not in owned._counts}
         for uuid in tables.live:
             if uuid in indexes:
-                owned._shown[uuid] = set(owned._complete(uuid))
+                owned._shown[uuid] = set(owned._on_all(uuid, owned.owners(uuid)))
             elif owned._sharded(uuid):
                 owned._unknown.add(uuid)
             else:
@@ -156,18 +158,22 @@ class OwnedDdl:
             self._unknown.add(uuid)
 
     def owners(self, uuid: TableId) -> frozenset[str]:
-        """The shards whose entries count for a live UUID."""
+        """The shards whose entries count for a live UUID, as far as they can be read."""
         table = self._tables.live[uuid]
         primary = self._tables.owner_by_name(table.name)
         if primary is not None:
             return frozenset({primary})
-        counts = self._counts.get(uuid, Counter())
-        return frozenset(shard for shard, chunks in counts.items() if chunks and shard not in self._gone)
+        return self._owning(uuid) - self._gone
+
+    def _owning(self, uuid: TableId) -> frozenset[str]:
+        return frozenset(shard for shard, chunks in self._counts.get(uuid, Counter()).items() if chunks)
 
     def _command(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         o = operation["o"]
         command = next(iter(o))
-        if command in _BUILT:
+        if command == "create" and uuid in self._tables.live and not operation.get("fromMigrate"):
+            self._cloned.add((uuid, shard))
+        elif command in _BUILT:
             yield from self._index_built(shard, uuid, operation, at)
         elif command in _DROPPED:
             yield from self._index_dropped(shard, uuid, operation, at)
@@ -184,7 +190,7 @@ class OwnedDdl:
         for name, spec in specs.items():
             if copied:
                 self._index_copied(uuid, name, spec)
-            elif uuid in self._unknown:
+            elif uuid in self._unknown and not self._is_clone(uuid, shard):
                 self._built.setdefault(uuid, set()).add(name)
             self._add(uuid, shard, name, spec)
         if uuid not in self._tables.live or copied:
@@ -194,6 +200,14 @@ class OwnedDdl:
         elif shard in self.owners(uuid):
             self._shown.setdefault(uuid, set()).update(specs)
             yield from self._as_the_table(uuid, operation, at)
+
+    def _is_clone(self, uuid: TableId, shard: str) -> bool:
+        """Whether a movePrimary is making the shard's collection after that of others, with their indexes. Its entries are not flagged."""
+        return (
+            (uuid, shard) in self._cloned
+            and not self._counts.get(uuid, Counter())[shard]
+            and self._tables.primaries.get(self._tables.live[uuid].name.db) != shard
+        )
 
     def _index_copied(self, uuid: TableId, name: IndexName, spec: Mapping[str, Any]) -> None:
         """By a resharding, or by a migration to a shard that gets its first chunk."""
@@ -288,12 +302,11 @@ class OwnedDdl:
                 yield from self._new_indexes(uuid, at)
 
     def _without(self, shard: str, at: Position) -> Iterator[ClusterChange]:
-        """What waited for this shard is whole."""
+        """A collMod that waited for this shard is whole. An index waits until the shard has given its last chunk away, to a shard that has it or not."""
         self._gone.add(shard)
         for uuid in [uuid for uuid, counts in self._counts.items() if counts[shard]]:
             if uuid not in self._tables.live:
                 continue
-            yield from self._new_indexes(uuid, at)
             for (of, o), found in list(self._modified.items()):
                 if of == uuid and self.owners(uuid) <= found.shards:
                     del self._modified[of, o]
@@ -320,7 +333,9 @@ class OwnedDdl:
         return self._tables.owner_by_name(self._tables.live[uuid].name) is None
 
     def _complete(self, uuid: TableId) -> list[IndexName]:
-        owners = self.owners(uuid)
+        return self._on_all(uuid, self._owning(uuid) if self._sharded(uuid) else self.owners(uuid))
+
+    def _on_all(self, uuid: TableId, owners: frozenset[str]) -> list[IndexName]:
         return [name for name, shards in self._has.get(uuid, {}).items() if owners and owners <= shards]
 
     def _add(self, uuid: TableId, shard: str, name: IndexName, spec: Mapping[str, Any]) -> None:
@@ -329,6 +344,7 @@ class OwnedDdl:
             self._specs.setdefault(uuid, {})[name] = spec
 
     def _forget(self, uuid: TableId, shard: str) -> None:
+        self._cloned.discard((uuid, shard))
         for shards in self._has.get(uuid, {}).values():
             shards.discard(shard)
         if not any(self._has.get(uuid, {}).values()):

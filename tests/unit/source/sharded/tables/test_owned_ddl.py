@@ -198,6 +198,19 @@ def test_an_index_that_was_built_before_a_resharding_copied_it_is_shown_though_t
     assert there.shown(*steps) == [(4, "createIndexes 1")]
 
 
+@pytest.mark.parametrize("settled", [[], [primary("sa")], [chunk(2, "sa")]])
+def test_what_a_new_primary_shard_is_given_of_a_table_whose_old_collection_is_gone_is_not_new(
+    settled: list[Step],
+) -> None:
+    """Its indexes are not flagged. Those that it builds once it is the primary shard, or owns chunks, are new."""
+    moved = [create("sa", 1), built("sa"), *settled, built_a("sa")]
+    copied = [built("sa", 2, fromMigrate=True), built_a("sa", 2, fromMigrate=True), chunk(7, "sa", 2, "i")]
+    there = reader({1: "sb", 2: "sb"}, indexes={})
+    shown = there.shown(*moved, *copied, sharded("items", 2, op="u"), dropped("sa", 2))
+    at = len(moved) + len(copied)
+    assert shown == [(at, "createIndexes 1")] * bool(settled) + [(at + 1, "dropIndexes 1")]
+
+
 def test_what_two_reshardings_since_a_forgotten_start_have_built_is_shown_though_nobody_remembers_the_owners() -> None:
     """The first one had written its chunks before the start, the second one has removed them. What is built in between is shown at the next UUID."""
     forgotten = reader(chunks={}, indexes={})
@@ -294,9 +307,11 @@ def test_the_indexes_at_a_start_are_those_before_the_first_entry_since() -> None
     assert {shard: set(names) for shard, names in found[uuid(1)].items()} == {"sa": set(), "sb": {NAME}}
 
 
-def test_what_waits_for_a_shard_that_is_gone_is_whole() -> None:
+def test_options_that_wait_for_a_shard_that_is_gone_are_whole_and_an_index_waits_for_its_chunks() -> None:
+    """Nobody knows whether it had the index. It has given all its chunks away before it was removed."""
     gone: Step = "", {"op": GONE, "ns": "config.shards", "o": {"_id": "sb"}}
-    assert reader().shown(built("sa"), gone) == [(1, "createIndexes 1")]
+    assert reader().shown(built("sa"), gone, chunk(2, "sa")) == [(2, "createIndexes 1")]
+    assert reader().shown(gone, built("sa"), chunk(2, "sa")) == [(2, "createIndexes 1")]
+    assert reader().shown(built("sa"), gone, chunk(2, "sc")) == []
     hidden = {"hidden": True}
     assert reader().shown(modified("sa", hidden), gone, chunk(2, "sa")) == [(1, "modify 1")]
-    assert reader().shown(gone, built("sa"), chunk(2, "sa")) == [(1, "createIndexes 1")]
