@@ -42,6 +42,7 @@ _ONCE_RED = (
     7703274,
     7704287,
     7707456,
+    7800046,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 

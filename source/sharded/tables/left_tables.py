@@ -8,7 +8,7 @@ A shard that is removed owns nothing any more. So what it had at an earlier time
     config.databases     another primary shard, or a drop: it may have had the unsharded tables of the database
                          (the drop of one of these leaves nothing: the database moves later, or is dropped)
     config.collections   a drop, which leaves the name only: its owners are not known. The entry of a renamed one is deleted, too, and another
-                         one is inserted with its UUID, which may be dropped later
+                         one is inserted with its UUID, which may be dropped or resharded later
 
 It may name too many tables, never too few.
 """
@@ -35,16 +35,16 @@ def left_tables(shard: str, since_ts: ClusterTime, operations: Iterable[Operatio
         op, ns, o = operation["op"], operation["ns"], operation["o"]
         if ns == str(DATABASES) and (op == "d" or changed_field(operation, "primary") is not None):
             databases.add(str(document_id(operation)))
-        elif ns == str(COLLECTIONS) and op == "d":
-            name = TableName.parse(str(document_id(operation)))
-            dropped.add(name)
-            named = {uuid: given for uuid, given in named.items() if given != name}
         elif ns == str(COLLECTIONS):
-            uuid = uuid_of(changed_field(operation, "uuid"))
-            if uuid is not None and op == "u":
+            name, uuid = TableName.parse(str(document_id(operation))), uuid_of(changed_field(operation, "uuid"))
+            if op == "d" or uuid is not None:
+                named = {other: given for other, given in named.items() if given != name}
+            if op == "d":
+                dropped.add(name)
+            elif op == "u" and uuid is not None:
                 uuids.add(uuid)
             elif uuid is not None:
-                named[uuid] = TableName.parse(str(document_id(operation)))
+                named[uuid] = name
         elif ns == str(CHUNKS) and "_id" in o and (uuid := uuid_of(o.get("uuid"))) is not None:
             history = o.get("history", ())
             owners = {str(o["shard"]), *(str(each["shard"]) for each in history)}

@@ -47,11 +47,12 @@ def test_a_table_that_was_dropped_since_may_have_been_there_and_a_renamed_one_is
     assert not dropped.may_have(TableName("shop", "others"), [uuid(3)])
 
 
-def test_a_table_that_was_renamed_and_then_dropped_may_have_been_there() -> None:
-    """The drop names what it was called last (seed 7703274)."""
+def test_a_table_that_was_renamed_and_then_dropped_or_resharded_may_have_been_there() -> None:
+    """The drop names what it was called last, the resharding its next UUID (seeds 7703274, 7800046)."""
     moves = [sharded("items", None)[1], sharded("others", 3)[1], sharded("others", None)[1]]
     assert left(*moves).may_have(TableName("shop", "items"), [uuid(3)])
     assert not left(*moves[:2]).may_have(TableName("shop", "items"), [uuid(3)])
+    assert left(*moves[:2], sharded("others", 4, op="u")[1]).may_have(TableName("shop", "items"), [uuid(3)])
     assert not left(*moves, sharded("last", 3)[1]).may_have(TableName("shop", "items"), [uuid(3)])
 
 
