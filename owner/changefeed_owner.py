@@ -48,6 +48,7 @@ from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier, not_replicable, shown_otherwise
 from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse
 from owner.decision.decide import LookUp, OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
+from owner.decision.recording import asked_about
 from owner.decision.state import ChangefeedState, published
 from owner.decision.status import commanded
 from owner.delay import horizon
@@ -451,13 +452,13 @@ class ChangefeedOwner:
 
     def _look_up(self, event: DdlEvent) -> None:
         try:
-            found = self._background.take(event.position, lambda: look_up(self._source, event))
+            found = self._background.take(asked_about(event), lambda: look_up(self._source, event))
         except SluiceError as error:
             self._memory.error = error
             return
         self._memory.error = None
         if found is not None:
-            self._memory.entered[event.position] = found
+            self._memory.entered[asked_about(event)] = found
 
     def _downstream(self, record: DdlRecord) -> DownstreamDdl:
         def route(name: TableName) -> TableName | None:

@@ -9,6 +9,7 @@ from changefeed.errors import SluiceError
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 from changefeed.sharded.history import ShardedHistory
+from changefeed.table import TableId
 from owner.ddl.feed import Subscription, Taken
 from owner.ddl.sightings import Sightings
 from owner.tables.known_tables import KnownTables
@@ -23,7 +24,7 @@ class OwnerMemory:
     tables: KnownTables | None = None
     progress: TableProgress = field(default_factory=TableProgress)
     standings: NodeStandings = field(default_factory=NodeStandings)
-    entered: dict[Position, Document] = field(default_factory=dict)
+    entered: dict[tuple[Position, TableId | None], Document] = field(default_factory=dict)
     arrived: list[DdlEvent] = field(default_factory=list)
     error: SluiceError | None = None
     """Why a table that enters the filter could not be looked up."""

@@ -10,7 +10,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, TableVerb
-from changefeed.table import TableId
+from changefeed.table import TableId, definition_of
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.stragglers import known_tables, named_tables, nameless
 from owner.decision.state import ChangefeedState, Tip, TipDraft, bound_of, checkpoint_now, published
@@ -31,7 +31,7 @@ class Seen:
     records: list[DdlRecord] = field(default_factory=list)
     waiting: tuple[DdlEvent, ...] = ()
     unknown: DdlEvent | None = None
-    """The first waiting event, if it brings an unknown table."""
+    """Of a table that has to be looked up: the first waiting event, or the one by which a lost table would begin again."""
     answers: frozenset[TableId] = frozenset()
 
     def wait(self, events: Sequence[DdlEvent]) -> None:
@@ -42,7 +42,9 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
     seen = Seen(state.tip, state.resolved)
     known_below, end = published(state.status, state.barrier), bound_of(state)
     without_name = set(nameless(state.records.values()))
-    _record_own(state, seen, classifier, known_below, end, now)
+    if not _record_own(state, seen, classifier, known_below, end, now):
+        seen.resolved, seen.waiting = known_below, tuple(state.arrived)
+        return seen
     tables = seen.tip.by_uuid() if state.arrived else {}
     draft: TipDraft | None = None
     for index, shown in enumerate(state.arrived):
@@ -55,12 +57,12 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
         if _is_recorded_elsewhere(event, state.records):
             continue
         entering = classifier.enters(event)
-        unknown = entering and event.position not in state.entered
+        unknown = entering and asked_about(event) not in state.entered
         if unknown or len(seen.records) == _MOST_RECORDED:
             seen.wait(state.arrived[index:])
             seen.unknown = event if unknown else None
             break
-        known = _entered(event, state.entered[event.position], tables) if entering else event
+        known = _entered(event, state.entered[asked_about(event)], tables) if entering else event
         record = classifier.classify(known, seen.tip, now, without_name)
         if record is not None:
             seen.records.append(record)
@@ -114,14 +116,14 @@ def _record_own(
     known_below: Position,
     end: Position | None,
     now: datetime,
-) -> None:
-    """The DDLs of Sluice's own, before all events that have arrived."""
+) -> bool:
+    """The DDLs of Sluice's own, before all events that have arrived. False: nothing may be recorded after them until a table is looked up."""
     if not state.beside and TableVerb.RECOPY not in state.wishes.requests.values():
-        return
+        return True
     wanted = sorted(to_recopy(state)) if state.recopies else []
     ended, without_name = sorted(_to_exchange(state)), nameless(state.records.values()).keys()
     if not wanted and not ended:
-        return
+        return True
     new = (event.position for event in state.arrived if event.position not in state.records)
     first = next((position for position in new if position >= known_below), state.resolved)
     free = recopy.places(known_below, min([first, state.resolved, *([end] if end else [])]), state.records)
@@ -142,10 +144,31 @@ def _record_own(
         stands_at = min(left, place) if stored is not None and place is not None else left
         target = classifier.routes.target(schema.name)
         as_messages = state.info.configuration.sink_can.keeps_messages
-        seen.records += recopy.begun(schema, target, (left, entered), stands_at, now, as_messages=as_messages)
+        definition = definition_of(schema)
+        if _may_lack_ddl(state, table):
+            asked = recopy.asked(schema, entered)
+            if asked_about(asked) not in state.entered:
+                seen.unknown = asked
+                break
+            definition = state.entered[asked_about(asked)]
+        seen.records += recopy.begun(
+            schema, definition, target, (left, entered), stands_at, now, as_messages=as_messages
+        )
         seen.answers |= {table}
     for record in seen.records:
         seen.tip = seen.tip.apply(record.event)
+    return seen.unknown is None
+
+
+def _may_lack_ddl(state: ChangefeedState, table: TableId) -> bool:
+    """Of a table whose history is lost with a shard: DDL that this shard alone has logged is lost, too."""
+    stored = state.wishes.stragglers.get(table)
+    return state.history is not None and stored is not None and stored.lost
+
+
+def asked_about(event: DdlEvent) -> tuple[Position, TableId | None]:
+    """Of a table that is looked up."""
+    return event.position, event.id
 
 
 def to_recopy(state: ChangefeedState) -> Iterator[TableId]:

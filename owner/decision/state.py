@@ -100,8 +100,8 @@ class ChangefeedState:
     """No pipeline of its last run is running any more. Determined only while the changefeed rests."""
     copying: bool = False
     """The initial copy of some table has not ended. Determined only for a changefeed with a target."""
-    entered: Mapping[Position, Document] = field(default_factory=dict)
-    """What the source's catalog says about tables that a rename brought into the filter, by the rename's position."""
+    entered: Mapping[tuple[Position, TableId | None], Document] = field(default_factory=dict)
+    """What the source's catalog says about tables that had to be looked up, at the DDL that brings them in."""
     letters: LetterTotals | None = None
     """None: not counted yet."""
     errors: Sequence[ErrorReport] = ()

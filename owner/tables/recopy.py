@@ -18,6 +18,9 @@ copy stands in its place; it replaces the view by one of the present definition.
 At a sink of messages there is nothing beside, and no exchange: `enter` becomes a message, behind which the copy stands. What a stopped
 table had not sent is skipped, and the message says so.
 
+A table whose history is lost with a shard of a cluster is looked up in the source's catalog before: DDL that this shard alone has logged is lost,
+too. Meanwhile nothing passes the published barrier.
+
 No table is there before it knows of the DDL. A table in copy may stand at the barrier while its chunks are being read (`processor/copy/plan.py`),
 which says nothing about a DDL there.
 """
@@ -66,8 +69,15 @@ def places(barrier: Position, highest: Position, recorded: Iterable[Position]) -
         ts = ts.next()
 
 
+def asked(table: TableSchema, at: Position) -> DdlEvent:
+    """The question to the source's catalog what the table is like there. It knows the table by its last UUID."""
+    id = table.uuids[-1] if table.uuids else table.id
+    return DdlEvent(position=at, type=DdlType.ENTER, db=table.name.db, table=table.name, id=id, renamed_to=table.name)
+
+
 def begun(
     table: TableSchema,
+    definition: Document,
     target: TableName,
     at: tuple[Position, Position],
     stands_at: Position,
@@ -75,7 +85,7 @@ def begun(
     *,
     as_messages: bool = False,
 ) -> tuple[DdlRecord, DdlRecord]:
-    """`stands_at`: how far the target's table is. The table of an earlier attempt is made anew. `as_messages`: into a sink of messages.
+    """`definition`: as the copy is to be. `stands_at`: how far the target's table is. The table of an earlier attempt is made anew. `as_messages`: into a sink of messages.
 
     Both come after all that is open of its name: a create that waits for a user knows no table.
     """
@@ -88,7 +98,7 @@ def begun(
     said: dict[str, Any] = {"inPlace": True} if in_place(table) else {}
     if as_messages and stands_at < left:
         said = {"skippedFrom": str(stands_at)}
-    definition = Document.of(definition_of(table, beside).decode() | said)
+    description = Document.of(definition_of(table, beside).decode() | definition.decode() | said)
     with_rows = frozenset({table.id}) if table.kind is not TableKind.VIEW else frozenset()
     leave = DdlRecord(
         event=DdlEvent(position=left, type=DdlType.LEAVE, db=table.name.db, table=table.name, id=table.id),
@@ -105,7 +115,7 @@ def begun(
             db=table.name.db,
             table=table.name,
             id=table.id,
-            description=definition,
+            description=description,
         ),
         scope=Scope(apart=frozenset({table.id}), names=names),
         disposition=Disposition.APPLY if beside is None else Disposition.SCHEMA_ONLY,

@@ -41,6 +41,7 @@ from changefeed.records import (
     PositionReport,
     Straggler,
 )
+from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
@@ -129,7 +130,8 @@ class Feed:
         recopies: bool = True,
         beside: AbstractSet[TableId] = frozenset(),
         horizon: int | None = None,
-        entered: Mapping[Position, Document] = MappingProxyType({}),
+        entered: Mapping[tuple[Position, TableId | None], Document] = MappingProxyType({}),
+        history: ShardedHistory | None = None,
     ) -> Decision:
         state = ChangefeedState(
             epoch=1,
@@ -150,6 +152,7 @@ class Feed:
             executions=executions or {},
             copying=copying,
             entered=entered,
+            history=history,
             errors=errors,
             sightings=sightings or Sightings(),
             watching=watching,
@@ -582,7 +585,7 @@ def test_a_table_that_comes_back_under_another_uuid_keeps_it() -> None:
         ddl(13, DdlType.RENAME, "private", moved, renamed_to=TableName("shop", "b")),
     ]
     definition = Document.of({"options": {}, "indexes": []})
-    decision = feed.decide(events, places={A: at(5)}, entered={at(13): definition})
+    decision = feed.decide(events, places={A: at(5)}, entered={(at(13), A): definition})
     [recorded] = [action.records for action in decision.actions if isinstance(action, RecordDdls)]
     entered = recorded[-1].event
     assert entered.id == A

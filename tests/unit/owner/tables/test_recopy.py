@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,15 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition
 from changefeed.documents.document import Document
+from changefeed.errors import HistoryLost
 from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord, DdlState, Scope, Straggler, TableVerb
+from changefeed.sharded.history import ShardedHistory
 from changefeed.table import Beside, TableId, TableKind, TableName, definition_of
 from owner.ddl.stragglers import NOTHING, StoredStraggler
-from owner.decision.decide import Decision, RecordDdls
+from owner.decision.decide import Decision, LookUp, RecordDdls
 from owner.tables import recopy
 from owner.tables.wishes import Forget, TableWishes, after_release
 from sink.ddl import BeginAgain, DropTables, ReplaceView, Routing, downstream
@@ -84,6 +86,33 @@ def test_a_stopped_table_stands_where_it_was_stopped() -> None:
     assert enter.event.description.decode()["beside"]["standsAt"] == str(at(3))
 
 
+def test_a_table_that_is_lost_with_a_shard_is_looked_up_before_and_nothing_passes_the_barrier() -> None:
+    """The shard alone may have logged a change of its options, which nobody has read (seed 7709489)."""
+    feed, cluster = Feed(table(A, "a")), ShardedHistory(resolved_ts=at(20).ts, seconds=0, shards={})
+    lost = ErrorReport.of(HistoryLost("sc is gone"), NOW)
+    wishes = replace(
+        ASKED, stragglers={A: StoredStraggler(Straggler(at=at(2), stopped=True, since=NOW, error=lost), 7)}
+    )
+    later = ddl(8, DdlType.CREATE, "b", B)
+
+    def decided(entered: Mapping[tuple[Position, TableId | None], Document]) -> Decision:
+        return feed.decide([later], places={A: at(3)}, wishes=wishes, history=cluster, entered=entered)
+
+    asked = decided({})
+    [question] = [action.event for action in asked.actions if isinstance(action, LookUp)]
+    assert (recorded(asked), asked.waiting, question.renamed_to) == ([], (later,), TableName("shop", "a"))
+    assert barrier_of(asked).position == feed.status.resolved
+
+    found = Document.of({"options": {"validationLevel": "moderate"}, "indexes": []})
+    leave, enter, create = recorded(decided({(question.position, A): found}))
+    assert (leave.event.type, create.event.type) == (DdlType.LEAVE, DdlType.CREATE)
+    assert (enter.position, enter.event.description.decode()["options"]) == (
+        question.position,
+        {"validationLevel": "moderate"},
+    )
+    assert not [action for action in decided({(question.position, B): found}).actions if isinstance(action, RecordDdls)]
+
+
 def test_a_table_that_was_a_straggler_enters_as_one_that_goes_on() -> None:
     """Its old record, which says stopped, must not be that of the new life, whatever is deleted when."""
     _, enter = recorded(Feed(table(A, "a")).decide(places={A: at(5)}, wishes=ASKED))
@@ -121,7 +150,9 @@ def test_a_table_whose_create_waits_for_a_user_leaves_after_it_and_nobody_waits_
     refused = ErrorReport(code="ddl_refused", message="no", retryable=False, at=NOW)
     feed.records[drop.position] = replace(drop, refused=refused)
     feed.knows(ddl(7, DdlType.CREATE, "b", C))
-    begun = recopy.begun(table(C, "b"), TableName("shop", "b"), (at(8), at(9)), at(8), NOW)
+    begun = recopy.begun(
+        table(C, "b"), definition_of(table(C, "b")), TableName("shop", "b"), (at(8), at(9)), at(8), NOW
+    )
     feed.records |= {record.position: record for record in begun}
     stands = StoredStraggler(Straggler(at=at(6), since=NOW), 7)
     wishes = TableWishes(stragglers={B: stands}, replicated={A, B})
