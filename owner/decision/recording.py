@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from changefeed.documents.document import Document
+from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, TableVerb
-from changefeed.table import TableId, definition_of
+from changefeed.table import TableId
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.stragglers import known_tables, named_tables, nameless
 from owner.decision.state import ChangefeedState, Tip, TipDraft, bound_of, checkpoint_now, published
@@ -144,15 +144,15 @@ def _record_own(
         stands_at = min(left, place) if stored is not None and place is not None else left
         target = classifier.routes.target(schema.name)
         as_messages = state.info.configuration.sink_can.keeps_messages
-        definition = definition_of(schema)
+        looked_up = EMPTY
         if _may_lack_ddl(state, table):
             asked = recopy.asked(schema, entered)
             if asked_about(asked) not in state.entered:
                 seen.unknown = asked
                 break
-            definition = state.entered[asked_about(asked)]
+            looked_up = state.entered[asked_about(asked)]
         seen.records += recopy.begun(
-            schema, definition, target, (left, entered), stands_at, now, as_messages=as_messages
+            schema, target, (left, entered), stands_at, now, looked_up=looked_up, as_messages=as_messages
         )
         seen.answers |= {table}
     for record in seen.records:

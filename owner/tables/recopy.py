@@ -34,7 +34,7 @@ from typing import Any
 
 from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.tables.filter import Disposition
-from changefeed.documents.document import Document
+from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
@@ -77,15 +77,16 @@ def asked(table: TableSchema, at: Position) -> DdlEvent:
 
 def begun(
     table: TableSchema,
-    definition: Document,
     target: TableName,
     at: tuple[Position, Position],
     stands_at: Position,
     now: datetime,
     *,
+    looked_up: Document = EMPTY,
     as_messages: bool = False,
 ) -> tuple[DdlRecord, DdlRecord]:
-    """`definition`: as the copy is to be. `stands_at`: how far the target's table is. The table of an earlier attempt is made anew. `as_messages`: into a sink of messages.
+    """`stands_at`: how far the target's table is. The table of an earlier attempt is made anew. `looked_up`: its definition, if it is not as
+    known. `as_messages`: into a sink of messages.
 
     Both come after all that is open of its name: a create that waits for a user knows no table.
     """
@@ -98,7 +99,7 @@ def begun(
     said: dict[str, Any] = {"inPlace": True} if in_place(table) else {}
     if as_messages and stands_at < left:
         said = {"skippedFrom": str(stands_at)}
-    description = Document.of(definition_of(table, beside).decode() | definition.decode() | said)
+    description = Document.of(definition_of(table, beside).decode() | looked_up.decode() | said)
     with_rows = frozenset({table.id}) if table.kind is not TableKind.VIEW else frozenset()
     leave = DdlRecord(
         event=DdlEvent(position=left, type=DdlType.LEAVE, db=table.name.db, table=table.name, id=table.id),

@@ -150,9 +150,7 @@ def test_a_table_whose_create_waits_for_a_user_leaves_after_it_and_nobody_waits_
     refused = ErrorReport(code="ddl_refused", message="no", retryable=False, at=NOW)
     feed.records[drop.position] = replace(drop, refused=refused)
     feed.knows(ddl(7, DdlType.CREATE, "b", C))
-    begun = recopy.begun(
-        table(C, "b"), definition_of(table(C, "b")), TableName("shop", "b"), (at(8), at(9)), at(8), NOW
-    )
+    begun = recopy.begun(table(C, "b"), TableName("shop", "b"), (at(8), at(9)), at(8), NOW)
     feed.records |= {record.position: record for record in begun}
     stands = StoredStraggler(Straggler(at=at(6), since=NOW), 7)
     wishes = TableWishes(stragglers={B: stands}, replicated={A, B})
