@@ -41,9 +41,10 @@ from tests.simulation.planted.bug import Bug
 
 
 def _writes_are_not_fenced() -> AbstractContextManager[Any]:
-    def commit(self: FencedStore, ops: Sequence[Any], compares: Sequence[Any] = ()) -> int:
+    def commit(self: FencedStore, ops: Sequence[Any], compares: Sequence[Any] = (), *, apart: bool = False) -> int:
         result = self._etcd.txn(tuple(compares), ops)
-        self._wrote(result.revision)
+        if not apart:
+            self._wrote(result.revision)
         return result.revision
 
     return patch.object(FencedStore, "commit", commit)
@@ -119,7 +120,7 @@ def _lanes_forget_held_tables() -> AbstractContextManager[Any]:
 
 
 def _ddl_runs_before_its_tables_have_arrived() -> AbstractContextManager[Any]:
-    return patch("owner.ddl.barrier._reached", lambda record, checkpoint_of: True)
+    return patch("owner.ddl.barrier._reached", lambda *_: True)
 
 
 def _ddls_that_meet_run_in_any_order() -> AbstractContextManager[Any]:
@@ -141,7 +142,7 @@ def _ddls_are_done_again_without_a_look() -> AbstractContextManager[Any]:
 
 
 def _checkpoint_passes_open_ddls() -> AbstractContextManager[Any]:
-    def checkpoint(tables: Position | None, records: Any, resolved: Position) -> Position:
+    def checkpoint(tables: Position | None, records: Any, resolved: Position, *_: Any) -> Position:
         return resolved if tables is None else tables
 
     return patch("owner.ddl.barrier.changefeed_checkpoint", checkpoint)
@@ -223,7 +224,7 @@ def _a_table_goes_on_when_its_end_is_released() -> AbstractContextManager[Any]:
 
 
 def _what_a_release_creates_is_no_straggler() -> AbstractContextManager[Any]:
-    return patch("owner.decision.decide.after_release", lambda *_: {})
+    return patch("owner.decision.decide.after_release", lambda *_, **__: {})
 
 
 def _own_ddls_overtake_those_of_the_source() -> AbstractContextManager[Any]:
