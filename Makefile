@@ -42,7 +42,7 @@ spark-classes: setup
 	@$(PY) -m devstack.spark.class_archive $(SPARK_CLASSES)
 
 test: spark-classes  ## Run all tests except soak and the full failover matrix; starts the services that it needs
-	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 soak: spark-classes  ## Run the tests that take minutes each
 	$(PY) -m pytest -m soak
