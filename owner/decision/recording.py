@@ -42,7 +42,8 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
     seen = Seen(state.tip, state.resolved)
     known_below, end = published(state.status, state.barrier), bound_of(state)
     without_name = set(nameless(state.records.values()))
-    if not _record_own(state, seen, classifier, known_below, end, now):
+    _record_own(state, seen, classifier, known_below, end, now)
+    if seen.unknown is not None:
         seen.resolved, seen.waiting = known_below, tuple(state.arrived)
         return seen
     tables = seen.tip.by_uuid() if state.arrived else {}
@@ -116,14 +117,14 @@ def _record_own(
     known_below: Position,
     end: Position | None,
     now: datetime,
-) -> bool:
-    """The DDLs of Sluice's own, before all events that have arrived. False: nothing may be recorded after them until a table is looked up."""
+) -> None:
+    """The DDLs of Sluice's own, before all events that have arrived. Nothing may be recorded after them until an unknown table is looked up."""
     if not state.beside and TableVerb.RECOPY not in state.wishes.requests.values():
-        return True
+        return
     wanted = sorted(to_recopy(state)) if state.recopies else []
     ended, without_name = sorted(_to_exchange(state)), nameless(state.records.values()).keys()
     if not wanted and not ended:
-        return True
+        return
     new = (event.position for event in state.arrived if event.position not in state.records)
     first = next((position for position in new if position >= known_below), state.resolved)
     free = recopy.places(known_below, min([first, state.resolved, *([end] if end else [])]), state.records)
@@ -146,18 +147,17 @@ def _record_own(
         as_messages = state.info.configuration.sink_can.keeps_messages
         looked_up = EMPTY
         if _may_lack_ddl(state, table):
-            asked = recopy.asked(schema, entered)
-            if asked_about(asked) not in state.entered:
-                seen.unknown = asked
+            question = recopy.question(schema, entered)
+            if asked_about(question) not in state.entered:
+                seen.unknown = question
                 break
-            looked_up = state.entered[asked_about(asked)]
+            looked_up = state.entered[asked_about(question)]
         seen.records += recopy.begun(
             schema, target, (left, entered), stands_at, now, looked_up=looked_up, as_messages=as_messages
         )
         seen.answers |= {table}
     for record in seen.records:
         seen.tip = seen.tip.apply(record.event)
-    return seen.unknown is None
 
 
 def _may_lack_ddl(state: ChangefeedState, table: TableId) -> bool:

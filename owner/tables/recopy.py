@@ -69,8 +69,8 @@ def places(barrier: Position, highest: Position, recorded: Iterable[Position]) -
         ts = ts.next()
 
 
-def asked(table: TableSchema, at: Position) -> DdlEvent:
-    """The question to the source's catalog what the table is like there. It knows the table by its last UUID."""
+def question(table: TableSchema, at: Position) -> DdlEvent:
+    """To the source's catalog: what the table is like there. It knows the table by its last UUID."""
     id = table.uuids[-1] if table.uuids else table.id
     return DdlEvent(position=at, type=DdlType.ENTER, db=table.name.db, table=table.name, id=id, renamed_to=table.name)
 

@@ -20,6 +20,7 @@ from source.raw.raw_find import RawFind
 
 OPLOG = TableName("local", "oplog.rs")
 _MOST_ENTRIES = 10_000
+"""Of a reply: a window that ends early gives up what it has read beyond its end."""
 _LONGEST_MS = 10_000
 """The server's time limit for one cursor. A range that takes longer is continued by another cursor."""
 _OLDEST = {

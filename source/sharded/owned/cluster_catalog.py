@@ -83,7 +83,8 @@ def _other_table(name: TableName, shard: str) -> SourceUnavailable:
     """The config servers learn last that a table which is not sharded has taken the name of a sharded one: it would have no name at all."""
     return SourceUnavailable(
         f"shard {shard} has another table named {name} than the config servers: one is being renamed over the other, or resharded; the catalog "
-        f"is read again. If it stays so, no such operation is under way, drop what shard {shard} has under that name"
+        "is read again. If it stays so while no such operation is under way, the cluster's own catalog is inconsistent: mend that first "
+        "(`checkMetadataConsistency` of mongosh says more, from 7.0 on), and drop nothing before you know which table is which"
     )
 
 

@@ -37,7 +37,7 @@ class FollowedTable:
 
 
 @dataclass(frozen=True)
-class ShardRow:
+class FollowedRow:
     shard: str
     ts: ClusterTime
     entry: bytes
@@ -52,12 +52,12 @@ class ShardRow:
         return frozenset({self.ts.to_int()} if self.header.type == b"delete" else ())
 
 
-def rows_of(clients: ClusterClients, shard: str, range: RowRange) -> Iterator[ShardRow]:
+def rows_of(clients: ClusterClients, shard: str, range: RowRange) -> Iterator[FollowedRow]:
     """Those of users, each with its whole key."""
     for stretch in ShardRowReader(clients.of(shard), shard, row_scan({}, whole_keys=True)).read(range):
         for time, (entry, header) in zip(stretch.times, stretch.rows, strict=True):
             if of_user(header):
-                yield ShardRow(shard, ClusterTime.from_int(time), entry, header)
+                yield FollowedRow(shard, ClusterTime.from_int(time), entry, header)
 
 
 class Follower:
@@ -117,7 +117,7 @@ class Follower:
         self.reached_ts = step.resolved
         return step
 
-    def _rows(self, step: ClusterStep) -> Iterator[list[ShardRow]]:
+    def _rows(self, step: ClusterStep) -> Iterator[list[FollowedRow]]:
         """Those of each time."""
         readers = [rows_of(self._clients, shard, range) for shard, range in step.ranges.items()]
         streams = ([Stretch([row.ts.to_int()], [row], row.deletes) for row in rows] for rows in readers)
@@ -128,18 +128,18 @@ class Follower:
         for _, rows in groupby(ordered, key=lambda row: row.ts):
             yield list(rows)
 
-    def _document(self, row: ShardRow) -> tuple[TableId, Any]:
+    def _document(self, row: FollowedRow) -> tuple[TableId, Any]:
         table = self.watch.tables.ids.get(row.uuid)
         if table is None:
             raise ImpossibleOperation(f"{row.header.type!r} of unknown UUID {row.uuid} on {row.shard} at {row.ts}")
         return table, bson.decode(row.header.key)["_id"]
 
-    def _apply(self, rows: list[ShardRow]) -> None:
+    def _apply(self, rows: list[FollowedRow]) -> None:
         for row in rows:
             self._apply_one(row)
             self.rows += 1
 
-    def _apply_one(self, row: ShardRow) -> None:
+    def _apply_one(self, row: FollowedRow) -> None:
         table, key = self._document(row)
         if table not in self.tables:
             raise ImpossibleOperation(f"{row.header.type!r} of {key} at {row.ts} on {row.shard}, table {table} is gone")
