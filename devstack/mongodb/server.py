@@ -21,6 +21,8 @@ CACHE_GB = 0.5
 
 _ENV = Path("/usr/bin/env")
 _OPLOG_MB = 2048
+_SMALL_JOURNAL = "log=(prealloc=false,file_max=16MB)"
+"""By default each server allocates three files of 100 MB."""
 _SPEECHLESS = {"diagnosticDataCollectionEnabled": "false"}
 
 
@@ -73,6 +75,7 @@ class MongoDB(ServerProcess):
             *("--bind_ip", "127.0.0.1", "--port", str(self.port), "--nounixsocket"),
             *("--dbpath", str(self.directory), "--replSet", self.replica_set),
             *("--oplogSize", str(self._oplog_mb), "--wiredTigerCacheSizeGB", str(self._cache_gb)),
+            *("--wiredTigerEngineConfigString", _SMALL_JOURNAL),
             *(word for name, value in self._parameters.items() for word in ("--setParameter", f"{name}={value}")),
             *self._options,
         ]
