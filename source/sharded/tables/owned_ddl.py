@@ -72,7 +72,7 @@ class OwnedDdl:
     _shown: dict[TableId, set[IndexName]] = field(default_factory=dict)
     """The indexes of the table as a whole."""
     _copied: dict[TableId, set[IndexName]] = field(default_factory=dict)
-    """Of what a resharding fills: the indexes that the table has already."""
+    """Of what a resharding fills: the indexes that some owner of the table has already."""
     _unread: set[TableId] = field(default_factory=set)
     """There at the start, and no longer when indexes were read."""
     _unknown: set[TableId] = field(default_factory=set)
@@ -80,7 +80,7 @@ class OwnedDdl:
     _partly: set[TableId] = field(default_factory=set)
     """Not sharded at the start: of the indexes that they had then nothing is known. If one is sharded later, its owners have all of these."""
     _built: dict[TableId, set[IndexName]] = field(default_factory=dict)
-    """Of unknown tables: what was built since the start, and not shown."""
+    """Of tables that are unknown, or known in part: what was built since the start."""
     _cloned: set[tuple[TableId, str]] = field(default_factory=set)
     """Live UUIDs, and shards that a movePrimary gave them to."""
     _dropped: set[tuple[TableId, IndexName]] = field(default_factory=set)
@@ -142,11 +142,14 @@ class OwnedDdl:
     def superseded(self, change: NewUuid) -> Iterator[ClusterChange]:
         """The indexes stay. One that only the new UUID has is new: resharding builds that of the new key, on all shards that it fills.
 
-        If those of the old one are unknown, it had those that were copied, but for what was built since. The rest is shown now.
+        If not all of the old one's are known, it had those that were copied, but for what was built since. The rest is shown now: also one that
+        was copied from some owners to others, which lacked it.
         """
         uuid, has = change.uuid, self._has.get(change.uuid, {})
         copied = self._copied.pop(uuid, set()) - self._built.pop(change.before, set())
-        self._shown[uuid] = self._shown.pop(change.before, set()) | copied
+        self._shown[uuid] = self._shown.pop(change.before, set())
+        if change.before in self._unknown | self._partly:
+            self._shown[uuid] |= copied
         if change.before in self._partly:
             self._partly.add(uuid)
         if not self._sharded(uuid):
@@ -190,7 +193,7 @@ class OwnedDdl:
         for name, spec in specs.items():
             if copied:
                 self._index_copied(uuid, name, spec)
-            elif uuid in self._unknown and not self._is_clone(uuid, shard):
+            elif uuid in self._unknown | self._partly and not self._is_clone(uuid, shard):
                 self._built.setdefault(uuid, set()).add(name)
             self._add(uuid, shard, name, spec)
         if uuid not in self._tables.live or copied:

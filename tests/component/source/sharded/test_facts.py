@@ -456,6 +456,25 @@ def test_options_that_changed_before_a_resharding_are_shown_by_a_watch_that_begi
     assert modified.position < superseded.position
 
 
+def test_resharding_gives_an_index_of_one_owner_to_all_and_it_is_shown(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl, clients: ClusterClients
+) -> None:
+    """As where a shard was away when the index was built, and nobody has built it there since."""
+    start_ts = max(majority_time(clients.of(shard, host)) for shard, host in clients.read_shards().items())
+    with cluster.shards["sa"].client() as one_owner:
+        one_owner["shop"]["items"].create_index("b")
+    changes: list[ClusterChange] = []
+    with ClusterWatch(clients, start_ts.next()) as watch:
+        ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=2)
+        ddl.drop(ITEMS)
+        while not any(isinstance(change, DdlEvent) and change.type is DdlType.DROP for change in changes):
+            changes += watch.poll().changes
+    superseded, built, _ = changes
+    assert isinstance(superseded, NewUuid)
+    assert isinstance(built, DdlEvent)
+    assert [spec["name"] for spec in built.description.decode()["indexes"]] == ["b_1"]
+
+
 def test_what_two_reshardings_have_built_is_shown_though_the_config_servers_no_longer_know_the_owners_in_between(
     cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl, clients: ClusterClients
 ) -> None:

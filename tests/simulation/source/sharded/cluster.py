@@ -41,7 +41,7 @@ Act: TypeAlias = Generator[float | tuple[Shard, int], None, None]
 """Yields seconds to wait, or a shard whose majority has to have so many entries before it goes on."""
 _LOOK_AGAIN = 0.01
 _COMMITS = 0.9
-_EVERYWHERE = 0.85
+_EVERYWHERE = 0.5
 _SKEWS = (0.0, 0.0, 0.3, -0.3, 0.9)
 
 

@@ -252,7 +252,7 @@ def reshard(cluster: ClusterSource, table: PlacedTable, owners: list[Shard]) -> 
 def _fill(cluster: ClusterSource, of: _Resharding, primary: Shard) -> Act:
     table, config = of.table, cluster.config
     given = of.donors[0].collections[table.name]
-    indexes = {index: spec for index, spec in given.indexes.items() if index in table.indexes and index != "_id_"}
+    indexes = {index: spec for index, spec in given.indexes.items() if index != "_id_"}
     for chunk in of.chunks:
         config.put("chunks", chunk.document(of.uuid_now, of.key))
     named = {"_id": str(of.aside), "uuid": Binary(of.uuid_now, 4), "key": {of.key: 1}}

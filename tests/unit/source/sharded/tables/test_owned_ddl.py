@@ -198,6 +198,30 @@ def test_an_index_that_was_built_before_a_resharding_copied_it_is_shown_though_t
     assert there.shown(*steps) == [(4, "createIndexes 1")]
 
 
+def test_an_index_that_an_owner_lacked_is_shown_when_a_resharding_has_built_it_on_all_that_it_fills() -> None:
+    """A shard that was away when the index was built; resharding copies the indexes of others to it."""
+    copied = [built("sa", 2, fromMigrate=True), built("sb", 2, fromMigrate=True)]
+    places = [chunk(7, "sa", 2, "i"), chunk(8, "sb", 2, "i")]
+    assert reader().shown(built("sa"), *copied, *places, sharded("items", 2, op="u")) == [(5, "createIndexes 1")]
+
+
+def test_of_a_table_that_was_sharded_since_the_start_resharding_shows_what_an_owner_lacked_and_nothing_older() -> None:
+    older, lacked = built_a("sa", 2, fromMigrate=True), built("sa", 2, fromMigrate=True)
+    steps = [
+        chunk(7, "sa", op="i"),
+        chunk(8, "sb", op="i"),
+        sharded("items", 1),
+        built("sa"),
+        older,
+        lacked,
+        chunk(9, "sa", 2, "i"),
+        sharded("items", 2, op="u"),
+        dropped("sa", 2),
+    ]
+    assert plain().shown(*steps) == [(7, "createIndexes 1"), (8, "dropIndexes 1")]
+    assert plain().shown(*(step for step in steps if step != lacked)) == [(7, "dropIndexes 1")]
+
+
 @pytest.mark.parametrize("settled", [[], [primary("sa")], [chunk(2, "sa")]])
 def test_what_a_new_primary_shard_is_given_of_a_table_whose_old_collection_is_gone_is_not_new(
     settled: list[Step],
