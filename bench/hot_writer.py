@@ -1,4 +1,7 @@
-"""`HotWriter`: a process that inserts into one table at a steady rate, whatever else the machine does."""
+"""`HotWriter`: a process that writes to one table at a steady rate, whatever else the machine does.
+
+An update is little work for a server without the index, and much for one with it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,18 @@ from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 from typing import Any
 
+from pymongo.collection import Collection
+
 from source.connection import connect
 
+Table = Collection[dict[str, Any]]
+
 TARGET_INDEX = [("tags", 1), ("text", 1)]
-"""Unique. One document has an entry for each of its tags, and each entry contains the text."""
-_TAGS, _TEXT_BYTES = 100, 400
+"""Unique. One document has an entry for each of its tags, and its text makes them unique: a new text replaces them all."""
+_TAGS, _DOCUMENTS = 300, 1000
+
+_BATCHES = 100
+"""A second."""
 _ENDING_SECONDS = 30.0
 
 
@@ -26,13 +36,11 @@ class HotWriter:
     database: str
     table: str
     rate: float
-    """Documents a second."""
-    batches: int = 10
-    """A second."""
+    """Writes a second."""
 
     @contextmanager
     def running(self) -> Iterator[Synchronized[int]]:
-        """Yields the number of documents written so far."""
+        """Yields the number of writes so far."""
         spawn = multiprocessing.get_context("spawn")
         stop, written = spawn.Event(), spawn.Value("q", 0)
         process = spawn.Process(target=self._write, args=(stop, written), daemon=True)
@@ -46,18 +54,35 @@ class HotWriter:
 
     def _write(self, stop: Event, written: Synchronized[int]) -> None:
         """A batch that is late does not make the next one larger."""
-        randomness, size = random.Random(0), max(1, round(self.rate / self.batches))
+        size = max(1, round(self.rate / _BATCHES))
         with connect(self.uri) as client:
             table, due_at = client[self.database][self.table], time.monotonic()
             while not stop.wait(max(0.0, due_at - time.monotonic())):
                 first = written.value
-                documents = [hot_document(number, randomness) for number in range(first, first + size)]
-                table.insert_many(documents, ordered=False)
+                write(table, first + 1, size)
                 written.value = first + size
-                due_at = max(due_at + 1 / self.batches, time.monotonic() - 1.0)
+                due_at = max(due_at + 1 / _BATCHES, time.monotonic() - 1.0)
 
 
-def hot_document(number: int, randomness: random.Random) -> dict[str, Any]:
-    """The numbers of a document are random, so that its index entries are all over the index."""
-    tags = [randomness.getrandbits(31) for _ in range(_TAGS)]
-    return {"_id": number, "n": number, "text": randomness.randbytes(_TEXT_BYTES // 2).hex(), "tags": tags}
+def fill(table: Table) -> None:
+    """The tags of a document are random, so that its index entries are all over the index."""
+    chance = random.Random(0)
+    for id in range(_DOCUMENTS):
+        table.insert_one(
+            {"_id": id, "n": 0, "text": f"first {id}", "tags": [chance.getrandbits(31) for _ in range(_TAGS)]}
+        )
+
+
+def write(table: Table, first: int, count: int) -> None:
+    """Each write numbers itself, and gives the next document a new text."""
+    updates = [
+        {"q": {"_id": number % _DOCUMENTS}, "u": {"$set": {"n": number, "text": f"{number:x}"}}}
+        for number in range(first, first + count)
+    ]
+    table.database.command("update", table.name, updates=updates, ordered=False)
+
+
+def written(table: Table) -> int:
+    """How many writes a replicated table has got."""
+    newest = table.find_one(sort=[("n", -1)])
+    return newest["n"] if newest else 0

@@ -123,9 +123,9 @@ class WriteResult:
     receipts: list[Receipt] = field(default_factory=list)
     """What is durable, but not seen before it is committed."""
     waits: int = 0
-    """Small writes that waited until the sink's majority had them. They cost the sink the same each time."""
+    """Small commands, and waits for the sink's majority. They cost the sink the same each time."""
     waited: float = 0.0
-    """The seconds that they waited in all."""
+    """The seconds that they took in all."""
 
     def add(self, other: WriteResult) -> None:
         self.tally.add(other.tally)
@@ -182,6 +182,19 @@ class AskedRows:
     keys: Sequence[bytes]
     removes: bool
     """A row that the source does not have is removed. Not where it may be another table's, or may have been there before."""
+
+
+class Turns(Protocol):
+    """How the running task leaves the sink to others."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether it does. Then its commands should be short."""
+        ...
+
+    def rest(self, busy_seconds: float) -> None:
+        """After a command that took so long."""
+        ...
 
 
 class RowRun(Protocol):

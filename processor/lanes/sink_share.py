@@ -5,7 +5,7 @@ wait shows in small writes, which cost the target next to nothing: in those of t
 stands still. After every few windows it stands still for a moment, for this comparison alone. What else slows the target down slows both.
 
     a small write waits     alone 2 ms, beside 2.1 ms     no harm: a larger share
-                            alone 2 ms, beside 2.5 ms     as it is
+                            alone 2 ms, beside 2.3 ms     as it is
                             alone 2 ms, beside 6 ms       a smaller share
                             nobody else writes            twice the share
 
@@ -16,17 +16,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-FIRST = 0.25
-_LEAST = 0.1
+FIRST = _LEAST = 0.1
 """The table must get on, whatever the others have to wait."""
-_HARMLESS, _HARMFUL = 1.15, 1.3
-_GROWTH, _SHRINKAGE, _WITHOUT_OTHERS = 1.25, 0.7, 2.0
+_HARMLESS, _HARMFUL = 1.1, 1.2
+_GROWTH, _SHRINKAGE, _WITHOUT_OTHERS = 1.1, 0.6, 2.0
 _WEIGHT = 0.5
 _LEAST_WAITS = 3
 """Fewer waits say nothing."""
-STILL_EVERY = 4
+STILL_EVERY = 8
 """Windows."""
-STILL_SECONDS = 0.5
+STILL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +75,8 @@ class SinkShare:
 
     @property
     def stands_still(self) -> bool:
-        """Whether the lane stands still before its next window."""
-        return self.windows % STILL_EVERY == 0
+        """Whether the lane stands still before its next window: also after its first, so that the share is learned from then on."""
+        return self.windows % STILL_EVERY == 1
 
     def _alone(self) -> float | None:
         if self.still.count < _LEAST_WAITS or self.still.seconds <= 0:

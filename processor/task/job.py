@@ -122,7 +122,7 @@ class JobOutcome:
     silent_until: Position | None = None
     """The source has no match between the window's end and this position. Set only for a window that is read in one piece."""
     waits: int = 0
-    """Small writes that waited for the sink's majority, and the seconds that they `waited` in all."""
+    """Small commands, and waits for the sink's majority, and the seconds that they took in all."""
     waited: float = 0.0
 
     def busiest(self, seconds: float) -> TableId | None:

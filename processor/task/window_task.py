@@ -72,7 +72,15 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
     asked = resources.asked(job, spec)
     limiter = resources.apply_limiter(spec.limit_share)
     with Applier(
-        resources.writer, job, worker_resources.beside, spec.copied, sole, asked, limiter, folds=resources.folds
+        resources.writer,
+        job,
+        worker_resources.beside,
+        spec.copied,
+        sole,
+        asked,
+        limiter,
+        folds=resources.folds,
+        shares=spec.sink_share < 1,
     ) as applier:
         mount, add = resources.mounter.mount, applier.add
         early = EarlyEnd(_enough(resources), _least(resources, spec), lambda: applier.overdue)

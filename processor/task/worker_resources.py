@@ -61,7 +61,7 @@ from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.opening import event_sink
-from sink.row import AskedRows, FetchRow, RowWriter, SoleTable
+from sink.row import AskedRows, FetchRow, RowWriter, SoleTable, Turns
 from source.opening import open_source
 from source.raw.columns import Columns, columns_of
 from source.row_capture import RowCapture
@@ -110,7 +110,7 @@ class ChangefeedResources:
         source: TaskSource,
         target: _Client | None,
         permit: Callable[[], float],
-        rest: Callable[[float], None],
+        turns: Turns,
         asked: Callable[[], ChangefeedInfo],
     ) -> None:
         """`asked` reads from etcd what the user wants."""
@@ -137,7 +137,7 @@ class ChangefeedResources:
         self.writer = (
             self._events.writer(context.fence.epoch, permit)
             if self._events
-            else _writer(configuration, context.capture, target, permit, rest, self.source_rows.fetch)
+            else _writer(configuration, context.capture, target, permit, turns, self.source_rows.fetch)
         )
         self.folds = self._events is None
         """The sink needs only the effect of several changes of one row."""
@@ -261,6 +261,21 @@ class ChangefeedResources:
         )
 
 
+@dataclass(slots=True)
+class SinkTurns:
+    """Of the running task."""
+
+    share: float = 1.0
+
+    @property
+    def shared(self) -> bool:
+        return self.share < 1
+
+    def rest(self, busy_seconds: float) -> None:
+        if self.shared:
+            time.sleep(rest_after(busy_seconds, self.share))
+
+
 class WorkerResources:
     def __init__(self) -> None:
         self._kept: dict[str, ChangefeedResources] = {}
@@ -270,7 +285,7 @@ class WorkerResources:
         self._permit: TaskPermit | None = None
         self._changefeed = ""
         self._check: Callable[[], None] | None = None
-        self._sink_share = 1.0
+        self._turns = SinkTurns()
         self._asking = threading.Lock()
 
     @cached_property
@@ -315,16 +330,11 @@ class WorkerResources:
     @contextmanager
     def sharing_the_sink(self, share: float) -> Iterator[None]:
         """The running task keeps the sink busy with rows for this part of the time at most."""
-        self._sink_share = share
+        self._turns.share = share
         try:
             yield
         finally:
-            self._sink_share = 1.0
-
-    def rest(self, busy_seconds: float) -> None:
-        """Leaves the sink to others, after a command that took so long."""
-        if self._sink_share < 1:
-            time.sleep(rest_after(busy_seconds, self._sink_share))
+            self._turns.share = 1.0
 
     def _resources(self, shared: Shared) -> ChangefeedResources:
         """Opened again if the context is new, and if the credentials of its source or its sink have changed since."""
@@ -338,7 +348,7 @@ class WorkerResources:
         source, target = self._source(context, uris), self._target(context, uris)
         if resources is None or not resources.connected_by(source, target):
             asked = partial(self._asked, context)
-            resources = ChangefeedResources(context, uris, source, target, self.permit, self.rest, asked)
+            resources = ChangefeedResources(context, uris, source, target, self.permit, self._turns, asked)
             _make_lasting()
         self._kept[shared.key] = resources
         return resources
@@ -431,14 +441,14 @@ def _writer(
     capture: Capture,
     target: _Client | None,
     permit: Callable[[], float],
-    rest: Callable[[float], None],
+    turns: Turns,
     fetch: FetchRow,
 ) -> RowWriter:
     if target is None:
         return BlackholeRowWriter()
     options = _writer_options(configuration, capture)
     repairs = configuration.on_divergence is OnDivergence.REPAIR
-    return MongoRowWriter(target, permit=permit, rest=rest, options=options, fetch=fetch, repairs=repairs)
+    return MongoRowWriter(target, permit=permit, turns=turns, options=options, fetch=fetch, repairs=repairs)
 
 
 def _writer_options(configuration: Configuration, capture: Capture) -> RowWriterOptions:

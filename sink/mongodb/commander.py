@@ -89,7 +89,7 @@ class Commander:
         """Time and term of the newest write that the majority has yet to confirm."""
         self.retries = 0
         self.waits: list[float] = []
-        """Seconds that small writes waited for the majority."""
+        """Seconds that small writes took, and that waits for the majority did."""
 
     def begin(self) -> None:
         """Starts the time for retries."""

@@ -19,8 +19,8 @@ from source.raw.bson_bytes import elements
 from source.raw.raw_find import RawFind
 
 OPLOG = TableName("local", "oplog.rs")
-_MOST_ENTRIES = 10_000
-"""Of a reply: a window that ends early gives up what it has read beyond its end."""
+_FIRST_ENTRIES, _MOST_ENTRIES = 500, 10_000
+"""Of a reply: a window that ends early gives up what it has read beyond its end. That of a table for which the sink is too slow needs few."""
 _LONGEST_MS = 10_000
 """The server's time limit for one cursor. A range that takes longer is continued by another cursor."""
 _OLDEST = {
@@ -57,7 +57,7 @@ def entries(
     }
     member = member_read(client)
     try:
-        with RawFind(client, OPLOG, arguments, most=_MOST_ENTRIES) as replies:
+        with RawFind(client, OPLOG, arguments, most=_MOST_ENTRIES, first=_FIRST_ENTRIES) as replies:
             for number, reply in enumerate(replies):
                 found = reply.documents
                 if number == 0 and found and _time_of(found[0]) == before_ts:

@@ -24,6 +24,7 @@ from source.errors import error_text, readable
 from source.raw.bson_bytes import MalformedBson, document_of, documents_of, elements
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+_GROWTH = 4
 _INT64 = Struct("<q").unpack
 _UINT64 = Struct("<Q").unpack
 
@@ -67,12 +68,16 @@ def key_of(document: bytes) -> bytes:
 class RawFind:
     """A context manager; iterates over the replies. Errors are the driver's."""
 
-    def __init__(self, client: Client, table: TableName, arguments: Mapping[str, object], *, most: int) -> None:
-        """`arguments` are those of the `find` command. A reply has at most `most` documents."""
+    def __init__(
+        self, client: Client, table: TableName, arguments: Mapping[str, object], *, most: int, first: int | None = None
+    ) -> None:
+        """`arguments` are those of the `find` command. A reply has at most `most` documents; the first has at most `first`, and each next
+        one may have four times as many.
+        """
         self._client = client
         self._table = table
         self._arguments = arguments
-        self._most = most
+        self._most, self._next = most, min(most, first or most)
         self._session = client.start_session(causal_consistency=False)
         self._cursor_id = 0
 
@@ -80,13 +85,14 @@ class RawFind:
         return self
 
     def __iter__(self) -> Iterator[Found]:
-        found = self._run({"find": self._table.coll, "batchSize": self._most, **self._arguments})
+        found = self._run({"find": self._table.coll, "batchSize": self._next, **self._arguments})
         while True:
             self._cursor_id = found.cursor_id
             yield found
             if not self._cursor_id:
                 return
-            more = {"getMore": Int64(self._cursor_id), "collection": self._table.coll, "batchSize": self._most}
+            self._next = min(self._most, _GROWTH * self._next)
+            more = {"getMore": Int64(self._cursor_id), "collection": self._table.coll, "batchSize": self._next}
             found = self._run(more)
 
     def __exit__(

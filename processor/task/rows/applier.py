@@ -39,7 +39,7 @@ from sink.row import AskedRows, RowChange, RowWriter, Sole, Write, WriteResult
 BATCH_CHANGES = 5_000
 BATCH_BYTES = 16 << 20
 FIRST_CHANGES = 500
-_LEAST_CHANGES = 50
+_LEAST_CHANGES, _LEAST_SHARING = 50, 10
 _BATCH_SECONDS = 0.25
 """How long the sink should be busy with one batch."""
 _GROWTH = 4
@@ -76,11 +76,12 @@ class Applier:
         limiter: Limiter = UNLIMITED,
         *,
         folds: bool = True,
+        shares: bool = False,
     ) -> None:
         """`beside` writes while changes are added. `copied`: the tables whose initial copy contains some of their changes already.
 
         `sole`: the tables that this task alone writes. `asked`: rows of such tables that are to be repaired at the end. `folds`: the sink needs
-        only the effect of several changes of one row, not each of them.
+        only the effect of several changes of one row, not each of them. `shares`: the task rests after each command, so a batch takes long.
         """
         self._job = job
         self._beside = beside
@@ -93,7 +94,8 @@ class Applier:
         self._again: list[RowChange] = []
         self._first_time: list[RowChange] = []
         self._limiter = limiter
-        self._most = FIRST_CHANGES
+        self._least = _LEAST_SHARING if shares else _LEAST_CHANGES
+        self._most = self._least if shares else FIRST_CHANGES
         self._room, self._most_bytes = self._allowed()
         """`_room`: how many changes in `_first_time` the batch may contain."""
         self._bytes = 0
@@ -185,7 +187,7 @@ class Applier:
         most, seconds = min(BATCH_CHANGES, _GROWTH * self._most), written.took.total_seconds()
         if seconds > 0 and (len(written.writing) == 1 or written.busiest(seconds) is not None):
             most = min(most, int(written.tally.applied.total() * _BATCH_SECONDS / seconds))
-        self._most = max(_LEAST_CHANGES, most)
+        self._most = max(self._least, most)
 
     def _taken(self) -> _Batch:
         again, first_time, size = self._again, self._first_time, self._bytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 
 import structlog
 
@@ -12,29 +11,37 @@ from changefeed.errors import RowRejected, SinkUnavailable, SluiceError
 from sink.mongodb.commander import Commander, TargetReply
 from sink.mongodb.rows.bulk_command import BulkOutcome, CommandBody, command_of, outcome_of
 from sink.mongodb.rows.bulk_plan import Batch, phase
-from sink.mongodb.rows.insert_sizes import InsertSizes
+from sink.mongodb.rows.command_sizes import CommandSizes
 from sink.mongodb.rows.refusals import passing, told
 from sink.mongodb.rows.side_by_side import Sent
-from sink.row import RowChange, WriteResult
+from sink.row import RowChange, Turns, WriteResult
 
+_SMALL = 5
+"""A command of so few changes says how long the target takes for any."""
 _log = structlog.get_logger(__name__)
 
 
 class BatchSender:
     """`result` gets the times that each table's commands took."""
 
-    def __init__(self, commander: Commander, sizes: InsertSizes, rest: Callable[[float], None] | None) -> None:
+    def __init__(self, commander: Commander, sizes: CommandSizes, turns: Turns | None) -> None:
         self._commander = commander
         self._sizes = sizes
-        self._rest = rest
+        self._turns = turns
         self._most = sys.maxsize
         """The largest number of changes in a batch; halved when a batch takes too long."""
         self.result = WriteResult()
 
     def most_of(self, batch: Batch) -> int:
-        if batch.joined or phase(batch.changes[0]) != 0:
+        first = batch.changes[0]
+        kind = phase(first)
+        if batch.joined or (kind != 0 and not self._shares):
             return self._most
-        return min(self._most, self._sizes.most(batch.changes[0].table.id) or self._most)
+        return min(self._most, self._sizes.most(first.table.id, kind) or self._most)
+
+    @property
+    def _shares(self) -> bool:
+        return self._turns is not None and self._turns.shared
 
     def halve(self, batch: Batch) -> None:
         self._most = len(batch.changes) // 2
@@ -77,16 +84,18 @@ class BatchSender:
 
     def _answered(self, batch: Batch, reply: TargetReply, seconds: float) -> BulkOutcome:
         self._took(batch, seconds)
-        if self._rest is not None:
-            self._rest(seconds)
+        if self._turns is not None:
+            self._turns.rest(seconds)
         return outcome_of(batch, reply.document, reply.results)
 
     def _took(self, batch: Batch, seconds: float) -> None:
         """A command for several tables counts for each by its changes."""
+        if len(batch.changes) <= _SMALL:
+            self._commander.waits.append(seconds)
         if not batch.joined:
-            self.result.took(batch.changes[0].table.id, seconds)
-            if phase(batch.changes[0]) == 0:
-                self._sizes.took(batch.changes[0].table.id, len(batch.changes), seconds)
+            first = batch.changes[0]
+            self.result.took(first.table.id, seconds)
+            self._sizes.took(first.table.id, phase(first), len(batch.changes), seconds)
             return
         each = seconds / len(batch.changes)
         for change in batch.changes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,12 +12,12 @@ from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.mongodb.rows.bulk_plan import Limits
-from sink.mongodb.rows.insert_sizes import InsertSizes
+from sink.mongodb.rows.command_sizes import CommandSizes
 from sink.mongodb.rows.placing.shard_keys import ShardKeys
 from sink.mongodb.rows.placing.whole_key import id_alone
 from sink.mongodb.rows.side_by_side import SideBySide
 from sink.mongodb.rows.write_run import WriteRun
-from sink.row import AskedRows, FetchRow, RowChange, Sole, SourceRow, TargetTable, Unfinished, WriteResult
+from sink.row import AskedRows, FetchRow, RowChange, Sole, SourceRow, TargetTable, Turns, Unfinished, WriteResult
 
 _BULK_WRITE_WIRE_VERSION = 25
 
@@ -35,7 +35,7 @@ class MongoRowWriter:
     """`fetch` reads a row at the source, to write a row that has a dead letter, to compare a divergent row and, unless `repairs` is off, to
     repair it.
 
-    `permit` returns how long this process may still write. `rest` is called after each command with rows, with the seconds that it took.
+    `permit` returns how long this process may still write. `turns` leaves the target to others, after each command with rows.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class MongoRowWriter:
         client: Client,
         *,
         permit: Permit,
-        rest: Callable[[float], None] | None = None,
+        turns: Turns | None = None,
         options: RowWriterOptions | None = None,
         fetch: FetchRow | None = None,
         repairs: bool = True,
@@ -52,11 +52,11 @@ class MongoRowWriter:
         self._options = options or RowWriterOptions()
         self._fetch = None if fetch is None else by_id_alone(fetch)
         self._repairs = repairs
-        self._rest = rest
+        self._turns = turns
         self._permit = permit
         self._commander = self._new_commander()
         self._limits: Limits | None = None
-        self._sizes = InsertSizes()
+        self._sizes = CommandSizes()
         self._side_by_side = SideBySide()
 
     def begin(self, unfinished: Unfinished, sole: Sole | None = None, asked: Sequence[AskedRows] = ()) -> WriteRun:
@@ -68,7 +68,7 @@ class MongoRowWriter:
             unfinished,
             sole,
             RowRepairs(asked, self._fetch) if asked else None,
-            rest=self._rest,
+            turns=self._turns,
             limits=self._known_limits,
             shard_keys=ShardKeys(self._new_commander()),
             sizes=self._sizes,

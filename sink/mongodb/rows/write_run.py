@@ -29,7 +29,6 @@ and until that time its unique value may belong to another row. Otherwise they a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -58,7 +57,7 @@ from sink.mongodb.rows.bulk_command import (
     viable_command,
 )
 from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
-from sink.mongodb.rows.insert_sizes import FIRST, InsertSizes
+from sink.mongodb.rows.command_sizes import FIRST, CommandSizes
 from sink.mongodb.rows.placing.place import Move, as_written, is_looked_for, of_different_rows, place
 from sink.mongodb.rows.placing.row_exchange import exchanged
 from sink.mongodb.rows.placing.shard_keys import ShardKeys
@@ -79,14 +78,12 @@ from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting.waiting_rows import Chain, WaitingRows
 from sink.mongodb.rows.waiting.waiting_tries import WaitingTries
-from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, Unfinished, Write, WriteResult
+from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, Turns, Unfinished, Write, WriteResult
 
 _log = structlog.get_logger(__name__)
 
 WAITING_BYTES = 64 << 20
 UNEXPLAINED_BYTES = 64 << 20
-_SMALL = 5
-"""A write of so few changes says how long the target takes for any write."""
 _MOST_NAMED = 10
 _ORPHAN = (
     "a moved chunk has left a document of this _id on the shard, which will remove it (after orphanCleanupDelaySecs, by default 15 minutes); "
@@ -109,10 +106,10 @@ class WriteRun:
         sole: Sole | None = None,
         repairs_asked: RowRepairs | None = None,
         *,
-        rest: Callable[[float], None] | None = None,
+        turns: Turns | None = None,
         limits: Callable[[], Limits],
         shard_keys: ShardKeys,
-        sizes: InsertSizes,
+        sizes: CommandSizes,
         side_by_side: SideBySide,
         repairs: bool,
         several_shards: bool = False,
@@ -126,7 +123,7 @@ class WriteRun:
         self._unfinished = unfinished
         self._sole = sole
         self._asked = repairs_asked or RowRepairs((), None)
-        self._sender = BatchSender(commander, sizes, rest)
+        self._sender = BatchSender(commander, sizes, turns)
         self._limits = limits
         self._shard_keys = shard_keys
         self._side_by_side = side_by_side
@@ -180,14 +177,11 @@ class WriteRun:
             self._letters.meet({change.table.id for change in changes})
         together = self._confirms_together(changes, batches)
         with self._commander.confirming_together(changes[0].table.name.db) if together else nullcontext():
-            begun_at = time.monotonic()
             sent = self._side_by_side.sent(batches, self._sender.attempt) if together and self._free else {}
             for number, batch in enumerate(batches):
                 found = sent.get(number)
                 lost = found is not None and found.reply is None
                 self._apply(batch, again=lost, sent=None if lost else found)
-            if len(changes) <= _SMALL and len(batches) == 1:
-                self._commander.waits.append(time.monotonic() - begun_at)
         self._explain(changes)
         self._bound()
         return self._ended()

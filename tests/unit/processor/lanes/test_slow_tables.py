@@ -8,7 +8,7 @@ import pytest
 
 from changefeed.table import TableId
 from processor import decision
-from processor.lanes.sink_share import STILL_EVERY, STILL_SECONDS
+from processor.lanes.sink_share import FIRST, STILL_SECONDS
 from processor.task.job import JobOutcome
 from tests.unit.processor.deciding_node import WINDOWS, A, B, Node, assignment, at, orders
 
@@ -26,6 +26,7 @@ def test_a_table_that_cannot_keep_up_does_not_set_the_pace_of_the_others() -> No
     node.succeed(rest, took=0.1, b=0.05)
     node.succeed(slow, took=9.0, a=8.9)
     assert node.apart() == [{"a"}]
+    node.now += STILL_SECONDS
     [slow] = node.tick(orders(105, given.assignment))
     node.succeed(slow, took=0.1, a=0.05)
     assert node.apart() == [], "it keeps up again"
@@ -41,6 +42,7 @@ def test_a_slow_table_is_not_back_before_it_has_caught_up() -> None:
     outcome = JobOutcome(took=timedelta(seconds=0.1), writing={A: 0.1}, ended=at(103))
     node.following = decision.succeeded(node.following, slow.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
     assert node.apart() == [{"a"}]
+    node.now += STILL_SECONDS
     [slow] = node.tick(orders(140, given.assignment))
     node.succeed(slow, took=0.1, a=0.1)
     assert node.apart() == []
@@ -69,22 +71,24 @@ def test_a_slow_table_leaves_the_sink_to_the_others_as_far_as_they_wait_for_it()
         node.succeed(slow, took=3.0, a=3.0)
         return share, began_at
 
-    assert [window(waited=0.010)[0] for _ in range(4)] == [0.25] * 4, "it has not stood still yet"
+    assert window(waited=0.010)[0] == FIRST, "it has not stood still yet"
     ended_at = node.now
-    share, began_at = window(waited=0.010)
-    assert (share, began_at >= ended_at + 0.5) == (0.25, True), "it stands still, so that it can be compared"
-    assert window(waited=0.010)[0] == pytest.approx(0.25 * 0.7)
-    assert window(waited=0.002)[0] == pytest.approx(0.25 * 0.7 * 0.7)
-    assert window(waited=0.002)[0] == pytest.approx(0.25 * 0.7 * 0.7 * 1.25)
+    share, began_at = window(waited=0.002)
+    assert (share, began_at >= ended_at + STILL_SECONDS) == (FIRST, True), "it stands still, so that it can be compared"
+    for _ in range(6):
+        last = share
+        share, _ = window(waited=0.002)
+        assert share == pytest.approx(last * 1.1)
+    assert window(waited=0.010)[0] == pytest.approx(share * 1.1)
+    assert window(waited=0.002)[0] == pytest.approx(share * 1.1 * 0.6)
 
 
 def test_a_slow_lane_that_has_stood_still_is_due_once() -> None:
     node, given = Node(), assignment(a=100, b=100)
     [job] = node.tick(orders(101, given))
     node.succeed(job, took=3.0, a=2.8, b=0.1)
-    for second in range(102, 102 + STILL_EVERY):
-        for job in node.tick(orders(second, given)):
-            node.succeed(job, took=3.0, a=3.0 if job.of(A) else 0.0)
+    for job in node.tick(orders(102, given)):
+        node.succeed(job, took=3.0, a=3.0 if job.of(A) else 0.0)
     due_at = decision.retry_at(node.following)
     assert due_at == node.now + STILL_SECONDS
     assert decision.rested(node.following, node.now) is node.following

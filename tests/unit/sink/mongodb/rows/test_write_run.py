@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,8 +14,9 @@ from changefeed.errors import Divergence
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander, TargetReply
-from sink.mongodb.rows.bulk_plan import Limits
-from sink.mongodb.rows.insert_sizes import InsertSizes
+from sink.mongodb.rows.batch_sender import BatchSender
+from sink.mongodb.rows.bulk_plan import Batch, Limits
+from sink.mongodb.rows.command_sizes import CommandSizes
 from sink.mongodb.rows.placing.shard_keys import ShardKeys
 from sink.mongodb.rows.side_by_side import SideBySide
 from sink.mongodb.rows.write_run import WriteRun
@@ -57,7 +59,7 @@ def _written(*answers: tuple[Mapping[str, Any], bool]) -> WriteResult:
         lambda _: True,
         limits=lambda: Limits(joined=False),
         shard_keys=ShardKeys(commander),
-        sizes=InsertSizes(),
+        sizes=CommandSizes(),
         side_by_side=SideBySide(),
         repairs=False,
     )
@@ -79,3 +81,22 @@ def test_a_change_that_waits_and_was_sent_once_was_not_applied() -> None:
     misfits = {"n": 0, "writeErrors": [_OF_ANOTHER_SHAPE]}, False
     with pytest.raises(Divergence):
         _written(refused, misfits)
+
+
+class Turns:
+    def __init__(self, *, shared: bool) -> None:
+        self.shared = shared
+
+    def rest(self, busy_seconds: float) -> None:
+        raise AssertionError("nothing is sent")
+
+
+@pytest.mark.parametrize(("shared", "most"), [(True, 1), (False, sys.maxsize)])
+def test_slow_updates_have_short_commands_where_the_target_is_shared(*, shared: bool, most: int) -> None:
+    name = TableName("shop", "rows")
+    table = TargetTable(id=TableId("ab" * 16), source=name, name=name)
+    update = bson.encode({"updatedFields": {"a": 1}, "removedFields": [], "truncatedArrays": []})
+    change = RowChange(table, RowType.UPDATE, bson.encode({"_id": 1}), None, update, 1 << 32, b"82")
+    sizes = CommandSizes()
+    sizes.took(table.id, 1, 10, 0.06)
+    assert BatchSender(Answers(), sizes, Turns(shared=shared)).most_of(Batch([change], ordered=False)) == most
