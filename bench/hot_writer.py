@@ -79,7 +79,9 @@ def write(table: Table, first: int, count: int) -> None:
         {"q": {"_id": number % _DOCUMENTS}, "u": {"$set": {"n": number, "text": f"{number:x}"}}}
         for number in range(first, first + count)
     ]
-    table.database.command("update", table.name, updates=updates, ordered=False)
+    reply = table.database.command("update", table.name, updates=updates, ordered=False)
+    if reply["n"] != count:
+        raise RuntimeError(f"{reply['n']} of {count} writes to the hot table took effect: {reply.get('writeErrors')}")
 
 
 def written(table: Table) -> int:

@@ -116,7 +116,7 @@ def _name(number: int) -> str:
 
 
 def _most(target: Client) -> float:
-    """How many of the hot table's documents the target takes in a second."""
+    """How many of the hot table's writes the target takes in a second."""
     table = target[f"probe_{uuid.uuid4().hex[:8]}"][_HOT]
     table.create_index(TARGET_INDEX, unique=True)
     fill(table)
