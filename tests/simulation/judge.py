@@ -286,13 +286,10 @@ class Judge:
             return
         due = _rows_before(self._source.by_id[table], placed(record.position))
         touched = {key for id, key in self._touched if id == life} | collection.of_others.keys()
-        if self._is_half_dropped(table, record.position):
+        if self._source.half_dropped.get(table, record.position) < record.position:
             touched |= due.keys() - collection.rows.keys()
         if _but(collection.rows, touched) != _but(due, touched):
             raise Violation(f"I1: {record.event} while {table} has {collection.rows}, and had {due} there")
-
-    def _is_half_dropped(self, table: TableId, at: Position) -> bool:
-        return self._source.half_dropped.get(table, at) < at
 
     def _is_ended(self, life: TableId) -> bool:
         """By the source, or by Sluice, which copies it anew."""
@@ -508,7 +505,7 @@ class Judge:
             return
         allowed = [row["v"] if row else None for _, row in versions[index - 1 :]]
         moves = any((table, version) in self._source.moved for version in allowed[1:])
-        if moves or self._is_half_dropped(table, at):
+        if moves or table in self._source.half_dropped:  # a copy may have read it later than the checkpoint
             allowed.append(None)
         if (found["v"] if found else None) not in allowed:
             raise Violation(

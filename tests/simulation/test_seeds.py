@@ -76,6 +76,7 @@ _SHARDED_ONCE_RED = (
     5002780,
     5004890,
     7000854,
+    8001016,
 )
 """Of a sharded source."""
 

@@ -101,7 +101,8 @@ class Tables:
         self.moved: set[tuple[TableId, int]] = set()
         """The versions of a row that came to another shard: as a delete there and an insert here, between which the row may be nowhere."""
         self.half_dropped: dict[TableId, Position] = {}
-        """Since when a shard has no more of its part of a table. The drop counts when the last one has none: a copy that reads in between finds less."""
+        """Since when routers no longer find the parts of a table that its shards have. The drop counts when the last one has none: a copy that reads in
+        between finds less."""
 
     def table_id(self, uuid: TableId) -> TableId:
         """The id of the table that has, or had, this UUID."""

@@ -269,7 +269,7 @@ def drop(cluster: ClusterSource, table: PlacedTable) -> Act:
     yield from decided(table)
     if table.key:
         cluster.tell(primary, config)
-        config.remove("collections", str(name))
+        cluster.half_dropped[table.id] = cluster.ddl_place(config, config.remove("collections", str(name)))
         config.remove("chunks", *(chunk.id for chunk in table.chunks))
         yield from settled([config])
         cluster.tell(config, primary)
@@ -278,7 +278,6 @@ def drop(cluster: ClusterSource, table: PlacedTable) -> Act:
         cluster.tell(primary, shard)
         table.closed.add(shard.name)
         last, ts = shard, shard.drop(name)
-        cluster.half_dropped.setdefault(table.id, cluster.ddl_place(shard, ts))
         yield from settled([shard])
         cluster.tell(shard, primary)
         yield pause(cluster)
