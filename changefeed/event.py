@@ -59,7 +59,8 @@ class DdlEvent:
     name. `description` has the shape of the change stream's `operationDescription`:
 
         create            the collection's original options, with idIndex; a view's viewOn and pipeline
-        createIndexes     {indexes: [full specification, ...]}
+        createIndexes     {indexes: [full specification, ...]}. While it is not recorded, `presumed` may name those of them that its table
+                          has unless its schema says otherwise
         dropIndexes       {indexes: [full specification, ...]}
         modify            the collMod fields
         newUuid           {uuid}, in hex; `id` is the one before

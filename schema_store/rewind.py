@@ -77,8 +77,9 @@ def _unknown(table: TableId, event: DdlEvent) -> TableSchema:
 
 
 def _indexes_undone(schema: TableSchema, event: DdlEvent) -> TableSchema:
-    specifications = event.description.decode().get("indexes", [])
-    names = {index["name"] for index in specifications}
+    description = event.description.decode()
+    specifications = description.get("indexes", [])
+    names = {index["name"] for index in specifications} - set(description.get("presumed", ()))
     others = tuple(index for index in schema.indexes if index.decode()["name"] not in names)
     if event.type is DdlType.CREATE_INDEXES:
         return replace(schema, indexes=others)

@@ -51,7 +51,9 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
     for index, shown in enumerate(state.arrived):
         if shown.position in state.records or shown.position < known_below:
             continue
-        event = identified(shown, tables)
+        event = certain(identified(shown, tables), seen.tip)
+        if event is None:
+            continue
         if end is not None and event.position >= end:
             seen.wait(state.arrived[index:])
             break
@@ -82,6 +84,19 @@ def identified(event: DdlEvent, tables: Mapping[TableId, TableId]) -> DdlEvent:
         return event
     id, replaced = event.id and tables.get(event.id, event.id), event.drop_target
     return replace(event, id=id, drop_target=replaced and tables.get(replaced, replaced))
+
+
+def certain(event: DdlEvent, tip: Tip) -> DdlEvent | None:
+    """Of a cluster, a watch may not know whether a resharding has copied an index of the whole table, or has built it where some shards lacked it. The
+    schema knows.
+    """
+    description = event.description.decode() if event.type is DdlType.CREATE_INDEXES else {}
+    if "presumed" not in description:
+        return event
+    schema = tip.at(event.id, event.position) if event.id is not None else None
+    has = description["presumed"] if schema is None else [index.decode()["name"] for index in schema.indexes]
+    new = [index for index in description["indexes"] if index["name"] not in {*has} & {*description["presumed"]}]
+    return replace(event, description=Document.of({"indexes": new})) if new else None
 
 
 def _entered(event: DdlEvent, definition: Document, tables: Mapping[TableId, TableId]) -> DdlEvent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from changefeed.documents.document import Document
@@ -27,6 +27,7 @@ def index_document(spec: Mapping[str, Any]) -> Document:
     return Document.of(normalised_index(spec))
 
 
-def indexes_description(specs: Iterable[Mapping[str, Any]]) -> Document:
-    """The `operationDescription` of createIndexes and dropIndexes."""
-    return Document.of({"indexes": [normalised_index(spec) for spec in specs]})
+def indexes_description(specs: Iterable[Mapping[str, Any]], *, presumed: Sequence[str] = ()) -> Document:
+    """The `operationDescription` of createIndexes and dropIndexes. `presumed`: the names of those that the table may have had before."""
+    indexes = {"indexes": [normalised_index(spec) for spec in specs]}
+    return Document.of(indexes | ({"presumed": [*presumed]} if presumed else {}))

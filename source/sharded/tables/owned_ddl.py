@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -142,21 +143,22 @@ class OwnedDdl:
     def superseded(self, change: NewUuid) -> Iterator[ClusterChange]:
         """The indexes stay. One that only the new UUID has is new: resharding builds that of the new key, on all shards that it fills.
 
-        If not all of the old one's are known, it had those that were copied, but for what was built since. The rest is shown now: also one that
-        was copied from some owners to others, which lacked it.
+        The rest is shown now: also one that was copied from some owners to others, which lacked it. If nothing is known of the old one's, it is
+        presumed to have had those that were copied, but for what was built since.
         """
         uuid, has = change.uuid, self._has.get(change.uuid, {})
         copied = self._copied.pop(uuid, set()) - self._built.pop(change.before, set())
         self._shown[uuid] = self._shown.pop(change.before, set())
-        if change.before in self._unknown | self._partly:
-            self._shown[uuid] |= copied
         if change.before in self._partly:
+            self._shown[uuid] |= copied
             self._partly.add(uuid)
         if not self._sharded(uuid):
             self._shown[uuid] |= has.keys()
             return
-        owners = self.owners(uuid)
-        yield from self._show(uuid, self._complete(uuid) if owners else has, change.position)
+        owners, presumed = self.owners(uuid), copied if change.before in self._unknown else set()
+        there = self._complete(uuid) if owners else [*has]
+        self._shown[uuid] |= presumed.difference(there)
+        yield from self._show(uuid, there, change.position, presumed)
         if not owners or uuid in self._unread:
             self._unknown.add(uuid)
 
@@ -225,7 +227,10 @@ class OwnedDdl:
         if uuid not in self._unknown:
             yield from self._show(uuid, self._complete(uuid), at)
 
-    def _show(self, uuid: TableId, names: Iterable[IndexName], at: Position) -> Iterator[ClusterChange]:
+    def _show(
+        self, uuid: TableId, names: Iterable[IndexName], at: Position, presumed: AbstractSet[IndexName] = frozenset()
+    ) -> Iterator[ClusterChange]:
+        """`presumed`: those of them that the table may have had before."""
         shown = self._shown.setdefault(uuid, set())
         new = [name for name in names if name not in shown]
         shown.update(new)
@@ -237,7 +242,10 @@ class OwnedDdl:
                 db=table.name.db,
                 table=table.name,
                 id=table.id,
-                description=indexes_description(_plain(self._specs[uuid][name]) for name in new),
+                description=indexes_description(
+                    (_plain(self._specs[uuid][name]) for name in new),
+                    presumed=[name[0] for name in new if name in presumed],
+                ),
             )
 
     def _index_dropped(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:

@@ -219,6 +219,28 @@ def test_indexes_that_another_watch_shows_together_at_another_place_are_recorded
         feed.decide([another], places={A: at(5)})
 
 
+def test_of_indexes_that_a_table_may_have_had_those_are_recorded_that_its_schema_lacks() -> None:
+    """On a cluster, resharding gives an index of some owners to all. A watch that begins after it cannot tell it from an index of the whole table."""
+    feed = Feed(table(A, "a"))
+    built = partial(ddl, type=DdlType.CREATE_INDEXES, coll="a", id=A)
+    presumed = Document.of(indexes("f", "g", "h").decode() | {"presumed": ["f", "g"]})
+    feed.knows(built(11, description=indexes("f")))
+    [recorded] = [
+        each for each in feed.decide([built(13, description=presumed)]).actions if isinstance(each, RecordDdls)
+    ]
+    assert [record.event.description for record in recorded.records] == [indexes("g", "h")]
+
+
+def test_of_indexes_that_a_table_may_have_had_nothing_is_recorded_if_its_schema_has_them_or_does_not_know_it() -> None:
+    """Also one that was dropped afterwards: the schema of that position counts."""
+    feed = Feed(table(A, "a"))
+    presumed = Document.of(indexes("f").decode() | {"presumed": ["f"]})
+    feed.knows(ddl(11, DdlType.CREATE_INDEXES, "a", A, description=indexes("f")))
+    feed.knows(ddl(15, DdlType.DROP_INDEXES, "a", A, description=indexes("f")))
+    seen = [ddl(13, DdlType.CREATE_INDEXES, name, id, description=presumed) for name, id in (("a", A), ("b", B))]
+    assert not any(isinstance(action, RecordDdls) for action in feed.decide(seen, places={A: at(5)}).actions)
+
+
 def indexes(*names: str) -> Document:
     return Document.of({"indexes": [{"v": 2, "key": {name: 1}, "name": name} for name in names]})
 

@@ -53,6 +53,12 @@ def test_the_worked_example() -> None:
     assert then([table(A, "b", index("x"))], since) == {"a": (A, ())}
 
 
+def test_an_index_that_is_presumed_to_be_old_stays_when_its_event_is_undone() -> None:
+    described = Document.of(indexes(index("x"), index("y")).decode() | {"presumed": ["x_1"]})
+    since = [ddl(8, DdlType.CREATE_INDEXES, "a", A, description=described)]
+    assert then([table(A, "a", index("x"), index("y"))], since) == {"a": (A, (index("x"),))}
+
+
 def test_a_swap_is_undone_by_ids() -> None:
     since = [
         ddl(5, DdlType.RENAME, "a", A, renamed_to=name("tmp")),

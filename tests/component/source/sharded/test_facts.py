@@ -23,6 +23,7 @@ from devstack.sharded.hashed_key import hashed
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import CommandFailed
 from source.oplog.window import majority_time
+from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.tables.live_tables import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
@@ -475,6 +476,24 @@ def test_resharding_gives_an_index_of_one_owner_to_all_and_it_is_shown(
     assert [spec["name"] for spec in built.description.decode()["indexes"]] == ["b_1"]
 
 
+def test_an_index_that_resharding_copied_may_be_new_to_a_watch_that_never_saw_the_old_collection(
+    cluster: ShardedCluster, ddl: ClusterDdl, clients: ClusterClients
+) -> None:
+    with cluster.shards["sa"].client() as one_owner:
+        one_owner["shop"]["items"].create_index("b")
+    start_ts = reach_newest(clients)
+    ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=2)
+    with ClusterWatch(clients, start_ts.next()) as watch:
+        changes: list[ClusterChange] = []
+        while not any(isinstance(change, DdlEvent) for change in changes):
+            changes += watch.poll().changes
+    superseded, built = changes
+    assert isinstance(superseded, NewUuid)
+    assert isinstance(built, DdlEvent)
+    description = built.description.decode()
+    assert description["presumed"] == [spec["name"] for spec in description["indexes"]] == ["k_1", "b_1"]
+
+
 def test_what_two_reshardings_have_built_is_shown_though_the_config_servers_no_longer_know_the_owners_in_between(
     cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl, clients: ClusterClients
 ) -> None:
@@ -489,8 +508,9 @@ def test_what_two_reshardings_have_built_is_shown_though_the_config_servers_no_l
     with forgetful(cluster, start_ts), ClusterWatch(clients, start_ts) as watch:
         while len([change for change in changes if isinstance(change, NewUuid)]) < 2:
             changes += watch.poll().changes
-    built = [change for change in changes if isinstance(change, DdlEvent)]
-    assert [[spec["name"] for spec in each.description.decode()["indexes"]] for each in built] == [["b_1"], ["c_1"]]
+    built = [change.description.decode() for change in changes if isinstance(change, DdlEvent)]
+    assert [[spec["name"] for spec in each["indexes"]] for each in built] == [["k_1", "b_1"], ["c_1"]]
+    assert [each.get("presumed") for each in built] == [["k_1"], None]
 
 
 @contextmanager
