@@ -324,6 +324,7 @@ class ChangefeedProcessor:
                 history=stored.orders.barrier.history,
                 limit_share=share,
                 sink_share=decision.sink_share(self._following, job),
+                settled=decision.settled(self._following, job),
             )
             self._submit(spec, self._context_for(job.tables, stored))
 

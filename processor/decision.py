@@ -310,6 +310,12 @@ def sink_share(following: Following, job: LaneJob) -> float:
     return lane.sink.share if lane is not None and lane.slow else 1.0
 
 
+def settled(following: Following, job: LaneJob) -> bool:
+    """Whether nothing is to be learned soon for the share of the job's lane."""
+    lane = following.lanes.lane_of(job)
+    return lane is not None and lane.slow and lane.sink.settled
+
+
 def slowest(outcome: JobOutcome, seconds: float) -> TableId | None:
     """The table that held up a window of several tables, if the window took longer than so many seconds, and most of the time for that table."""
     took = outcome.took.total_seconds()

@@ -10,6 +10,9 @@ stands still. After every few windows it stands still for a moment, for this com
                             nobody else writes            twice the share
 
 A share is kept by resting after each command, so that a small write meets a short command at most.
+
+Between windows the others wait for the cores: a job begins, reads and ends. So windows are short only while there is something to learn. A lane that has
+had the least for a few windows is *settled*: its windows are long, with a comparison after each.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ _GROWTH, _SHRINKAGE, _WITHOUT_OTHERS = 1.1, 0.6, 2.0
 _WEIGHT = 0.5
 _LEAST_WAITS = 3
 """Fewer waits say nothing."""
+_SETTLED_AFTER = 3
+"""Windows."""
 STILL_EVERY = 8
 """Windows."""
 STILL_SECONDS = 1.0
@@ -47,6 +52,8 @@ class Waits:
 class SinkShare:
     share: float = FIRST
     windows: int = 0
+    at_least: int = 0
+    """After how many windows in a row the comparison has left it the least."""
     alone: float | None = None
     """Seconds that a small write of other tables waits while the lane stands still."""
     still: Waits = field(default_factory=Waits)
@@ -65,18 +72,25 @@ class SinkShare:
         alone = self._alone()
         after = replace(self, windows=self.windows + 1, alone=alone, still=Waits(), beside=Waits())
         if not self.beside.count:
-            return replace(after, share=min(1.0, self.share * _WITHOUT_OTHERS))
+            return replace(after, share=min(1.0, self.share * _WITHOUT_OTHERS), at_least=0)
         if alone is None or self.beside.count < _LEAST_WAITS:
             return after
-        times = self.beside.mean / alone
+        share = self._compared(self.beside.mean / alone)
+        return replace(after, share=share, at_least=self.at_least + 1 if share == self.share == _LEAST else 0)
+
+    def _compared(self, times: float) -> float:
         if times < _HARMLESS:
-            return replace(after, share=min(1.0, self.share * _GROWTH))
-        return replace(after, share=max(_LEAST, self.share * _SHRINKAGE)) if times > _HARMFUL else after
+            return min(1.0, self.share * _GROWTH)
+        return max(_LEAST, self.share * _SHRINKAGE) if times > _HARMFUL else self.share
+
+    @property
+    def settled(self) -> bool:
+        return self.at_least >= _SETTLED_AFTER
 
     @property
     def stands_still(self) -> bool:
         """Whether the lane stands still before its next window: also after its first, so that the share is learned from then on."""
-        return self.windows % STILL_EVERY == 1
+        return self.windows % STILL_EVERY == 1 or self.settled
 
     def _alone(self) -> float | None:
         if self.still.count < _LEAST_WAITS or self.still.seconds <= 0:

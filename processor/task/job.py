@@ -61,6 +61,8 @@ class JobSpec:
     """Of the changefeed's `apply_limit`, for the executor that runs it."""
     sink_share: float = 1.0
     """For which part of the time it may keep the sink busy. Less than all only for one that is `alone`."""
+    settled: bool = False
+    """Its window may take long: its share has settled."""
 
     @classmethod
     def of(
@@ -76,6 +78,7 @@ class JobSpec:
         history: ShardedHistory | None = None,
         limit_share: float = 1.0,
         sink_share: float = 1.0,
+        settled: bool = False,
     ) -> JobSpec:
         return cls(
             attempt=attempt,
@@ -89,6 +92,7 @@ class JobSpec:
             history=history,
             limit_share=limit_share,
             sink_share=sink_share,
+            settled=settled,
         )
 
     def whole(self, tables: AbstractSet[TableId]) -> LaneJob:

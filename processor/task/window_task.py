@@ -81,6 +81,7 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
         limiter,
         folds=resources.folds,
         shares=spec.sink_share < 1,
+        settled=spec.settled,
     ) as applier:
         mount, add = resources.mounter.mount, applier.add
         early = EarlyEnd(_enough(resources), _least(resources, spec), lambda: applier.overdue)

@@ -568,6 +568,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (processor.task.rows.applier, "FIRST_CHANGES", 3),
         (processor.task.rows.applier, "_LEAST_CHANGES", 1),
         (processor.task.rows.applier, "LONGEST_SECONDS", 0.02),
+        (processor.task.rows.applier, "LONGEST_SETTLED_SECONDS", 0.1),
         (processor.task.rows.applier, "HELD_UP_SECONDS", 0.01),
         (sink.mongodb.rows.write_run, "FIRST", 1),
         (processor.task.worker_resources, "connect_to_target", target),

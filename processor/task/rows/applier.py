@@ -43,7 +43,7 @@ _LEAST_CHANGES, _LEAST_SHARING = 50, 10
 _BATCH_SECONDS = 0.25
 """How long the sink should be busy with one batch."""
 _GROWTH = 4
-LONGEST_SECONDS = 3.0
+LONGEST_SECONDS, LONGEST_SETTLED_SECONDS = 3.0, 20.0
 HELD_UP_SECONDS = 0.5
 """How long one table may hold up the others of its window."""
 
@@ -77,11 +77,13 @@ class Applier:
         *,
         folds: bool = True,
         shares: bool = False,
+        settled: bool = False,
     ) -> None:
         """`beside` writes while changes are added. `copied`: the tables whose initial copy contains some of their changes already.
 
         `sole`: the tables that this task alone writes. `asked`: rows of such tables that are to be repaired at the end. `folds`: the sink needs
         only the effect of several changes of one row, not each of them. `shares`: the task rests after each command, so a batch takes long.
+        `settled`: nobody waits to learn how long.
         """
         self._job = job
         self._beside = beside
@@ -94,6 +96,7 @@ class Applier:
         self._again: list[RowChange] = []
         self._first_time: list[RowChange] = []
         self._limiter = limiter
+        self._longest = LONGEST_SETTLED_SECONDS if settled else LONGEST_SECONDS
         self._least = _LEAST_SHARING if shares else _LEAST_CHANGES
         self._most = self._least if shares else FIRST_CHANGES
         self._room, self._most_bytes = self._allowed()
@@ -172,7 +175,7 @@ class Applier:
         self._wait()
         took = time.monotonic() - self._begun_at
         held_up = took > HELD_UP_SECONDS and self.outcome.busiest(took) is not None
-        self.overdue = took > LONGEST_SECONDS or held_up
+        self.overdue = took > self._longest or held_up
         self._writing = self._beside.submit(self._written, batch)
 
     def _wait(self) -> None:

@@ -65,6 +65,17 @@ def test_a_lane_stands_still_after_its_first_window_and_every_few_windows() -> N
     assert still == 2 * [True, *[False] * (STILL_EVERY - 1)]
 
 
+def test_a_lane_that_the_others_leave_no_more_than_the_least_has_settled_until_that_changes() -> None:
+    """Then its windows are long, so it stands still after each."""
+    share, settled = SinkShare(), []
+    for beside in [9.0] * 5 + [2.0] + [9.0] * 4:
+        share = after(share, alone=2.0, beside=beside)
+        settled.append(share.settled)
+        assert share.stands_still or not share.settled
+    assert settled == [False, False, True, True, True, False, False, False, False, True]
+    assert not after(share).settled, "nobody else writes"
+
+
 def test_the_rest_after_a_command_leaves_the_sink_to_others_for_their_part() -> None:
     assert rest_after(0.004, 0.25) == pytest.approx(0.012)
     assert rest_after(0.004, 1.0) == 0

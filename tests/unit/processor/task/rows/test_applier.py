@@ -175,12 +175,16 @@ class TakesItsTime(RecordingWriter):
         return result
 
 
-@pytest.mark.parametrize(("share", "overdue_after"), [(1, 3.0), (2, 0.5)], ids=["alone", "holds up another"])
+@pytest.mark.parametrize(
+    ("share", "settled", "overdue_after"),
+    [(1, False, 3.0), (1, True, 20.0), (2, False, 0.5)],
+    ids=["alone", "settled", "holds up another"],
+)
 def test_a_window_is_overdue_when_it_takes_too_long_or_one_table_holds_up_the_others(
-    monkeypatch: pytest.MonkeyPatch, share: int, overdue_after: float
+    monkeypatch: pytest.MonkeyPatch, share: int, settled: bool, overdue_after: float
 ) -> None:
     writer = TakesItsTime(monkeypatch)
-    with Applier(writer, job(), BESIDE) as applying:
+    with Applier(writer, job(), BESIDE, settled=settled) as applying:
         for id in range(100_000):
             applying.add(change(B if id % share else A, 110, id))
             if applying.overdue:
