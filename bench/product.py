@@ -80,10 +80,10 @@ class Product:
             self.until_at(id, window.end)
             self.remove(id)
 
-    def usage(self, **others: int) -> Usage:
+    def usage(self, others: Mapping[str, int] = {}, *, memory: bool = True) -> Usage:
         """The usage of the owner, the processor's driver, its JVM, its workers, the servers, and the `others`, by name."""
         roles = {role: process.pid for role, process in self._processes.items()}
-        return Usage(**roles, **server_pids(self._stack), **others)
+        return Usage({**roles, **server_pids(self._stack), **others}, memory=memory)
 
     def create(
         self,

@@ -9,14 +9,14 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
 import psutil
 
 _SAMPLE_SECONDS = 1.0
-"""Rare, because reading the memory of a process slows it down."""
+"""Rare, because reading the memory of a process stops it for some milliseconds."""
 JVM, WORKERS = "jvm", "workers"
 
 
@@ -25,8 +25,9 @@ class Usage:
     pages that forked workers share count once.
     """
 
-    def __init__(self, **roots: int) -> None:
-        """`roots` are process ids by the names of their parts; the default is this process."""
+    def __init__(self, roots: Mapping[str, int] | None = None, *, memory: bool = True) -> None:
+        """`roots` are process ids by the names of their parts; the default is this process. Without `memory` no process is disturbed."""
+        self._memory = memory
         self._roots = roots or {"process": os.getpid()}
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, name="usage", daemon=True)
@@ -48,7 +49,8 @@ class Usage:
     def __enter__(self) -> Self:
         self._begun_at = time.perf_counter()
         self._cpu_before = self._cpu()
-        self._sampler.start()
+        if self._memory:
+            self._sampler.start()
         return self
 
     def __exit__(
@@ -59,7 +61,8 @@ class Usage:
         for part, seconds in now.items():
             self.cpu[part] = seconds - self._cpu_before[part]
         self._ended.set()
-        self._sampler.join()
+        if self._memory:
+            self._sampler.join()
 
     def _sample(self) -> None:
         while True:

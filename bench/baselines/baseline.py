@@ -62,7 +62,7 @@ def _run(stack: DevStack, module: str, arguments: Sequence[str]) -> Usage:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        with Usage(itself=process.pid, **server_pids(stack)) as usage:
+        with Usage({"itself": process.pid, **server_pids(stack)}) as usage:
             process.stdin.close()
             process.stdout.readline()
     finally:

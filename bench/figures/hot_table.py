@@ -23,6 +23,7 @@ from pymongo.errors import PyMongoError
 from rich.console import Console
 
 from bench.figures.at_rest import shares
+from bench.fixed_work import FixedWork
 from bench.hot_writer import TARGET_INDEX, HotWriter, fill, write, written
 from bench.product import Product, target_of
 from bench.result import Figure
@@ -49,6 +50,8 @@ class _Lags:
 
     values: list[float]
     usage: Usage
+    work: float
+    """Microseconds of CPU for the same computation."""
 
     @property
     def median(self) -> float:
@@ -59,7 +62,7 @@ class _Lags:
         return statistics.quantiles(self.values, n=100)[98]
 
     def __str__(self) -> str:
-        return f"median {self.median:.0f} ms, p99 {self.p99:.0f} ms, CPU {shares(self.usage)}"
+        return f"median {self.median:.0f} ms, p99 {self.p99:.0f} ms, CPU {shares(self.usage)}, fixed work {self.work:.0f} us"
 
 
 def hot_table(stack: DevStack) -> list[Figure]:
@@ -88,6 +91,7 @@ def hot_table(stack: DevStack) -> list[Figure]:
             f"the hot table got {reached:.0f} writes/s, and the target takes {most:.0f}: run it on a machine at rest"
         )
     note = f"{reached:,.0f} writes/s to the hot one, of which {got:,.0f} are replicated and the target takes {most:,.0f} at most"
+    note += f"; the machine was {beside.work / without.work - 1:+.0%} slower than for the baseline"
     median, p99 = "lag_median_beside_hot_table", "lag_p99_beside_hot_table"
     return [
         Figure.less_is_better(median, beside.median, "ms", baseline=without.median, floor=floor.median),
@@ -151,13 +155,14 @@ class _CalmTables:
 
             writing = [writers.submit(write, range(each, count, _WRITERS)) for each in range(_WRITERS)]
             time.sleep(_BEGINNING / _RATE)
-            with self.product.usage() as usage:
+            with self.product.usage(memory=False) as usage, FixedWork() as work:
                 for part in writing:
                     part.result()
             if not complete.wait(_DEADLINE_SECONDS):
                 raise TimeoutError(f"{len(arrived)} of {count} writes arrived within {_DEADLINE_SECONDS:g} s")
         steady = range(first + _BEGINNING, first + count)
-        return _Lags(values=[max(0.0, arrived[id] - written[id]) * 1e3 for id in steady], usage=usage)
+        values = [max(0.0, arrived[id] - written[id]) * 1e3 for id in steady]
+        return _Lags(values=values, usage=usage, work=work.micros)
 
     @contextmanager
     def _arrivals(self, count: int) -> Iterator[tuple[dict[int, float], threading.Event]]:

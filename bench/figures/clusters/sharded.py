@@ -119,7 +119,7 @@ def _caught_up(
     """The changefeed goes on."""
     id = product.create(database, source=source, start=str(window.start.ts), capture=capture)
     product.until_begun(id)
-    with product.usage(**servers) as usage:
+    with product.usage(servers) as usage:
         product.until_at(id, window.end)
     return Run(usage, _EVENTS), id
 
