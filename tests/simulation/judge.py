@@ -32,36 +32,30 @@ from typing import Any
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import Divergence, HistoryLost
-from changefeed.event import OWN_DDL, DdlType
+from changefeed.event import DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import (
-    Barrier,
     ChangefeedStatus,
-    CopyRecord,
-    CopyStage,
     DdlRecord,
     DdlState,
     NodeId,
-    NodeRecord,
-    PositionReport,
     Straggler,
 )
 from changefeed.table import TableId, TableName
-from coordination.etcd.protocol import Change, KeyValue
+from coordination.etcd.protocol import Change
 from coordination.layout import child
-from coordination.parts import AssignmentPart, join_report
 from tests.simulation.agreement import DATABASES, Agreement, definition_differences
 from tests.simulation.clockwork.machine import Thread, Violation
 from tests.simulation.clockwork.substitutes import EPOCH
-from tests.simulation.cluster import FEED, LAYOUT, TTL, Cluster
+from tests.simulation.cluster import FEED, LAYOUT, Cluster
+from tests.simulation.etcd_records import EtcdRecords, lives_in
 from tests.simulation.source.oplog import placed
 from tests.simulation.source.tables import Ddl, Table
 from tests.simulation.target.server import Collection, DdlEffect
 
 Row = dict[str, Any]
 
-_READY_SECONDS = 2 * TTL.total_seconds()
 _OF_OTHERS = 1000
 """The key of a row that only the target has."""
 _THERE_BEFORE = 0.7
@@ -73,35 +67,15 @@ class Judge:
         self._cluster = cluster
         self._source = cluster.source
         self._agreement = agreement
-        self._id = FEED
+        self._etcd = EtcdRecords(cluster)
         self._effects: set[tuple[Position, TableName, str]] = set()
         self._done: Counter[Position] = Counter()
         """How many effects each DDL has had."""
         self._writers: dict[tuple[TableId, Any], int] = {}
         """By life and key."""
         self._status: ChangefeedStatus | None = None
-        self._barrier: Barrier | None = None
-        self._records: dict[str, DdlRecord] = {}
-        self._folded: set[Position] = set()
-        """The DDLs whose records were there and done."""
-        self._lives: dict[Position, frozenset[TableId]] = {}
-        """The ids by which each DDL's record names its tables."""
-        self._stragglers: dict[TableId, tuple[Straggler, int]] = {}
-        """The stragglers by life, each with the revision of its record."""
-        self._never_made: set[TableId] = set()
-        """Tables whose create the target refused until they ended."""
         self._excused: set[Position] = set()
         """DDLs that have waited for a user: the checkpoint may have passed them."""
-        self._reports: dict[NodeId, PositionReport] = {}
-        self._report_keys: dict[NodeId, dict[str, KeyValue]] = {}
-        self._assignments: dict[NodeId, dict[str, KeyValue]] = {}
-        self._homes: dict[TableId, set[NodeId]] | None = None
-        self._unready_since: dict[NodeId, float] = {}
-        self._copied: dict[TableId, set[TableId]] = {}
-        """Of tables that a node has, the lives that begin with a copy."""
-        self._last_home: dict[TableId, NodeId] = {}
-        self._decode = cluster.decoder
-        self._known_as: dict[TableId, TableId] = {}
         self._damaged: dict[tuple[TableId, Any], Position] = {}
         """Rows that another client changed at the target, by life and key, each with the position of its last event so far."""
         self._touched: set[tuple[TableId, Any]] = set()
@@ -137,7 +111,7 @@ class Judge:
 
     def _of_another_life(self, ddl: Ddl, life: TableId) -> bool:
         table_id = self._source.table_id
-        named = {id for id in self._lives.get(ddl.position, ()) if table_id(id) == table_id(life)}
+        named = {id for id in self._etcd.lives.get(ddl.position, ()) if table_id(id) == table_id(life)}
         return bool(named) and life not in named
 
     def _present(self) -> dict[TableId, Collection]:
@@ -161,7 +135,7 @@ class Judge:
     def damage(self, random: Random) -> None:
         """Another client deletes or inserts rows at the target. Replicated changes may be wrong afterwards, later changes must not be."""
         for table, collection in self._present().items():
-            if self._in_copy(table):
+            if self._etcd.in_copy(table):
                 continue
             key = random.choice([*collection.rows, random.randrange(6)])
             row = collection.rows.get(key)
@@ -181,7 +155,7 @@ class Judge:
     @property
     def damaged(self) -> list[tuple[TableId, Any]]:
         """The rows that may still be wrong, of tables that are replicated. A life that has ended has none."""
-        living = {table.id for name, table in self._source.tables.items() if self._wants(name)}
+        living = {table.id for name, table in self._source.tables.items() if self.wants(name)}
         present = self._present_by_life()
         rows = dict.fromkeys((self._source.table_id(life), key) for life, key in self._damaged if life in present)
         return [(table, key) for table, key in rows if table in living]
@@ -203,7 +177,7 @@ class Judge:
             return DdlEffect(copies, lambda: None)
         executing = [
             record
-            for record in self._records.values()
+            for record in self._etcd.ddls.values()
             if (record.state is DdlState.EXECUTING or (late and record.open and record.refused is not None))
             and (name in record.scope.names or name.db in record.scope.databases)
         ]  # a build goes on in the target, though its command was interrupted, and refused when it was sent again
@@ -239,13 +213,13 @@ class Judge:
 
     def _check_home(self, thread: Thread, life: TableId, what: str) -> None:
         node = self._node_of(thread)
-        homes = self._home(life)
+        homes = self._etcd.homes(life)
         if homes and node not in homes:
             raise Violation(f"I4: {what} of {life} by {node}, in {thread.process}, though {homes} have it")
 
     def _check_not_stopped(self, life: TableId, what: str) -> None:
-        straggler, rev = self._stragglers.get(life, (None, 0))
-        reports = [self._reports[node] for node in self._home(life) if node in self._reports]
+        straggler, rev = self._etcd.stragglers.get(life, (None, 0))
+        reports = [self._etcd.reports[node] for node in self._etcd.homes(life) if node in self._etcd.reports]
         if straggler and straggler.stopped and any(report.stops.get(life, 0) >= rev for report in reports):
             raise Violation(f"stops: {what} of {life}, though its node obeys its stop")
 
@@ -254,37 +228,24 @@ class Judge:
         assert permit is not None, "a row is written without a permit"
         return NodeId(child(permit._fence.node_key, LAYOUT.nodes))
 
-    def _home(self, life: TableId) -> set[NodeId]:
-        if self._homes is None:
-            self._homes, self._copied = {}, {}
-            for node, parts in self._assignments.items():
-                for kv in parts.values():
-                    for assigned, how in self._decode(AssignmentPart, kv).tables():
-                        table = self._source.table_id(assigned)
-                        self._known_as[table] = assigned
-                        self._homes.setdefault(assigned, set()).add(node)
-                        if how.copy:
-                            self._copied.setdefault(table, set()).add(assigned)
-        return self._homes.get(life, set())
-
     def _check_order(self, record: DdlRecord) -> None:
-        ids = _lives_in(record)
-        for other in self._records.values():
+        ids = lives_in(record)
+        for other in self._etcd.ddls.values():
             before = other.position < record.position and other.open
-            if before and (other.scope.names & record.scope.names or _lives_in(other) & ids):
+            if before and (other.scope.names & record.scope.names or lives_in(other) & ids):
                 raise Violation(f"I5: {record.event} before {other.event}")
 
     def _check_stands_at(self, life: TableId, record: DdlRecord) -> None:
         table = self._source.table_id(life)
         collection = self._present_by_life().get(life)
-        if record.event.type is DdlType.EXCHANGE and self._in_copy(table):
+        if record.event.type is DdlType.EXCHANGE and self._etcd.in_copy(table):
             raise Violation(f"I2: {record.event} while {table} is being copied")
-        if self._in_copy(table) or collection is None:
+        if self._etcd.in_copy(table) or collection is None:
             return
-        if life in self._stragglers and self._is_ended(life):
+        if life in self._etcd.stragglers and self._is_ended(life):
             self._count("DDL of a stopped table that ends")
             return
-        due = _rows_before(self._source.by_id[table], placed(record.position))
+        due = self._source.by_id[table].rows_before(placed(record.position))
         touched = {key for id, key in self._touched if id == life} | collection.of_others.keys()
         if self._source.half_dropped.get(table, record.position) < record.position:
             touched |= due.keys() - collection.rows.keys()
@@ -294,30 +255,27 @@ class Judge:
     def _is_ended(self, life: TableId) -> bool:
         """By the source, or by Sluice, which copies it anew."""
         table = self._source.table_id(life)
-        left = any(record.open and record.event.type is DdlType.LEAVE for record in self._records_of(life))
+        left = any(record.open and record.event.type is DdlType.LEAVE for record in self._etcd.records_of(life))
         return left or any(self._ends(ddl, table) for ddl in self._touching(table))
-
-    def _records_of(self, life: TableId) -> Iterable[DdlRecord]:
-        return (record for record in self._records.values() if record.event.id == life)
 
     def _touching(self, table: TableId) -> Iterable[Ddl]:
         return (ddl for ddl in self._source.ddls if table in ddl.ids and self._concerns(ddl, table))
 
     def _ends(self, ddl: Ddl, table: TableId) -> bool:
-        return table in ddl.dropped or (ddl.to is not None and not self._wants(ddl.to, ddl.position))
+        return table in ddl.dropped or (ddl.to is not None and not self.wants(ddl.to, ddl.position))
 
     def _concerns(self, ddl: Ddl, table: TableId) -> bool:
         """A replaced table was in the filter only if the new name is."""
         names = [ddl.to] if ddl.to is not None and table in ddl.dropped else ddl.names
-        return any(self._wants(name, ddl.position) for name in names)
+        return any(self.wants(name, ddl.position) for name in names)
 
     def _settled(self, ddl: Ddl) -> bool:
         """Whether the record says so, or has been folded away."""
-        record = self._record(ddl.position)
+        record = self._etcd.record_at(ddl.position)
         if record is not None:
             return not record.open or record.background
         start = self._status.start if self._status else None
-        if ddl.position in self._folded or (start is not None and ddl.position < placed(start)):
+        if ddl.position in self._etcd.folded or (start is not None and ddl.position < placed(start)):
             return True
         return (
             self._status is not None
@@ -326,110 +284,22 @@ class Judge:
         )
 
     def _background(self, ddl: Ddl) -> bool:
-        record = self._record(ddl.position)
+        record = self._etcd.record_at(ddl.position)
         return (record is not None and record.background) or (ddl.type is DdlType.CREATE_INDEXES and record is None)
-
-    def _record(self, position: Position) -> DdlRecord | None:
-        return next((record for record in self._records.values() if placed(record.position) == position), None)
 
     # what is written to etcd
 
     def written(self, changes: Iterable[Change]) -> None:
         for change in changes:
-            if change.key.startswith(LAYOUT.nodes):
-                self._joined_or_left(change)
-            else:
-                self._written_of_feed(change)
-        self._excused |= self._waiting().keys()
+            self._etcd.written(change)
+        self._excused |= self._etcd.waiting.keys()
         for change in changes:
-            if change.key == LAYOUT.status(self._id) and change.now is not None:
-                self._check_status(self._decode(ChangefeedStatus, change.now))
-
-    def _written_of_feed(self, change: Change) -> None:
-        key = change.key
-        if key.startswith(LAYOUT.ddls(self._id)):
-            if change.now is None:
-                gone = self._records.pop(key, None)
-                self._folded |= {placed(gone.position)} if gone is not None and not gone.open else set()
-            else:
-                self._recorded(key, self._decode(DdlRecord, change.now))
-        elif key.startswith(LAYOUT.assignments(self._id)):
-            self._assigned(change)
-        elif (
-            key.startswith(LAYOUT.copies(self._id))
-            and change.now
-            and key.count("/") == LAYOUT.copies(self._id).count("/")
-        ):
-            self._count(f"copy {self._decode(CopyRecord, change.now).stage}")
-        elif key.startswith((LAYOUT.stragglers(self._id), LAYOUT.positions(self._id))):
-            self._fell_behind_or_reported(change)
-        elif key == LAYOUT.barrier(self._id) and change.now is not None:
-            self._barrier = self._decode(Barrier, change.now)
+            if change.key == LAYOUT.status(FEED) and change.now is not None:
+                self._check_status(self._cluster.decoder(ChangefeedStatus, change.now))
 
     def known_as(self, table: TableId) -> TableId:
         """Its present life."""
-        return self._known_as.get(table, table)
-
-    def _recorded(self, key: str, record: DdlRecord) -> None:
-        if record.event.type in OWN_DDL and (key not in self._records or not record.open):
-            self._count(f"own DDL: {record.event.type} {record.state}")
-        self._records[key] = record
-        self._lives[placed(record.position)] = _lives_in(record)
-        if record.state is DdlState.SKIPPED and record.event.type is DdlType.CREATE and record.event.id is not None:
-            self._never_made.add(record.event.id)
-
-    def _fell_behind_or_reported(self, change: Change) -> None:
-        life = TableId(child(change.key, LAYOUT.stragglers(self._id)))
-        node = NodeId(child(change.key, LAYOUT.positions(self._id)))
-        if change.key.startswith(LAYOUT.positions(self._id)):
-            keys = self._report_keys.setdefault(node, {})
-            keys.pop(change.key, None)
-            if change.now is not None:
-                keys[change.key] = change.now
-            main = keys.get(LAYOUT.position(self._id, node))
-            self._reports.pop(node, None)
-            if main is not None:
-                self._reports[node] = join_report([main, *(kv for kv in keys.values() if kv is not main)])
-        elif change.now is None:
-            self._stragglers.pop(life, None)
-            self._count("straggler: has caught up, or ended")
-        else:
-            straggler = self._decode(Straggler, change.now)
-            self._stragglers[life] = straggler, change.now.mod_rev
-            why = straggler.error.code if straggler.error else "a user asked for it"
-            self._count(f"straggler: {f'stopped, {why}' if straggler.stopped else 'goes on, or waits for a DDL'}")
-
-    def _joined_or_left(self, change: Change) -> None:
-        node = NodeId(child(change.key, LAYOUT.nodes))
-        if change.now is None or self._decode(NodeRecord, change.now).ready:
-            self._unready_since.pop(node, None)
-        else:
-            self._unready_since.setdefault(node, self._cluster.machine.now)
-
-    def _check_ready(self, node: NodeId, before: KeyValue | None, now: KeyValue) -> None:
-        """The owner decides on a state that is at most as old as its lease."""
-        since, had = self._unready_since.get(node), before.value if before is not None else None
-        if since is None or self._cluster.machine.now - since <= _READY_SECONDS or had == now.value:
-            return
-        known = {table for table, _ in self._decode(AssignmentPart, before).tables()} if before is not None else set()
-        new = {table for table, _ in self._decode(AssignmentPart, now).tables()} - known
-        if new:
-            raise Violation(f"ready: {sorted(new)} given to {node}, which is not ready since {since:.1f}")
-
-    def _assigned(self, change: Change) -> None:
-        node = NodeId(child(change.key, LAYOUT.assignments(self._id)))
-        parts = self._assignments.setdefault(node, {})
-        if change.now is not None:
-            self._check_ready(node, parts.get(change.key), change.now)
-        if change.now is None:
-            parts.pop(change.key, None)
-        else:
-            parts[change.key] = change.now
-            for table, _ in self._decode(AssignmentPart, change.now).tables():
-                if self._last_home.setdefault(table, node) != node:
-                    self._count("table given to another node")
-                    self._last_home[table] = node
-        self._homes = None
+        return self._etcd.known_as(table)
 
     def _check_status(self, status: ChangefeedStatus) -> None:
         before, self._status = self._status, status
@@ -441,7 +311,7 @@ class Judge:
             _check_succession(before, status)
         if status.checkpoint is None:
             return
-        for record in self._records.values():
+        for record in self._etcd.ddls.values():
             if record.open and record.position < status.checkpoint and record.position not in self._excused:
                 raise Violation(f"I2: checkpoint {status.checkpoint} is past {record.event}, which is not done")
         if before is None or before.checkpoint != status.checkpoint:
@@ -457,25 +327,13 @@ class Judge:
         if last is not None and last >= placed(checkpoint):
             raise Violation(f"lag: all of {current_at} is to be downstream, but {last} is past {checkpoint}")
 
-    def _waiting(self) -> dict[Position, DdlRecord]:
-        """The DDLs that wait for a user: refused ones, those of stragglers, and those whose scopes meet theirs."""
-        found: dict[Position, DdlRecord] = {}
-        if not self._stragglers and all(record.refused is None for record in self._records.values()):
-            return found
-        for record in sorted(self._records.values(), key=lambda record: record.position):
-            behind = record.scope.tables & self._stragglers.keys()
-            meets = any(record.scope.meets(other.scope) for other in found.values())
-            if record.open and (record.refused is not None or behind or meets):
-                found[record.position] = record
-        return found
-
     def _check_downstream(self, checkpoint: Position) -> None:
         """Stragglers are downstream up to where their records say; a table whose create waits for a user is not there at all."""
         there, table_id = self._present(), self._source.table_id
         upto = dict.fromkeys(self._source.by_id, checkpoint)
-        behind = [(life, placed(straggler.at)) for life, (straggler, _) in self._stragglers.items()]
+        behind = [(life, placed(straggler.at)) for life, (straggler, _) in self._etcd.stragglers.items()]
         entering: set[TableId] = set()
-        for at, record in self._open():
+        for at, record in self._etcd.open_ddls:
             if (life := record.event.id) is None:
                 continue
             behind += [(life, placed(at))] if life not in record.scope.tables else []
@@ -487,14 +345,14 @@ class Judge:
                 self._check_table(id, table, there.get(id), upto[id])
 
     def _check_table(self, id: TableId, table: Table, collection: Collection | None, checkpoint: Position) -> None:
-        if self._in_copy(id) or not self._wanted_at(id, checkpoint):
+        if self._etcd.in_copy(id) or not self._wanted_at(id, checkpoint):
             return
         if collection is None:
             ended = any(ddl.position >= checkpoint and ddl.position in self._done for ddl in self._touching(id))
-            if not ended and id not in self._never_made:
+            if not ended and id not in self._etcd.never_made:
                 raise Violation(f"I2: checkpoint {checkpoint}, but table {id} ({table.name}) is not downstream")
             return
-        for key, versions in _by_key(table).items():
+        for key, versions in table.versions.items():
             self._check_row(id, key, versions, collection.rows.get(key), checkpoint)
 
     def _check_row(
@@ -531,14 +389,8 @@ class Judge:
                 name = ddl.to
             elif ddl.type is DdlType.CREATE:
                 [name] = ddl.names
-        wanted = name is not None and self._wants(name, position)
+        wanted = name is not None and self.wants(name, position)
         return wanted and (position != self._late_from or not self._is_late(name))
-
-    def _in_copy(self, table: TableId) -> bool:
-        if not any(map(self._home, self._source.ids_of(table))):
-            return True
-        records = [self._cluster.etcd.get(LAYOUT.copy(self._id, id)) for id in self._copied.get(table, ())]
-        return not all(record and self._decode(CopyRecord, record).stage is CopyStage.DONE for record in records)
 
     # the end
 
@@ -558,7 +410,7 @@ class Judge:
     def lost(self) -> bool:
         """Whether it stopped because the oplog has lost needed events, and this is true."""
         status, needed = self._status, self.needed
-        if any(self._is_lost(straggler) for straggler, _ in self._stragglers.values()):
+        if any(self._is_lost(straggler) for straggler, _ in self._etcd.stragglers.values()):
             return True
         if status is None or status.lifecycle.error is None or status.lifecycle.error.code != HistoryLost.code:
             return False
@@ -583,41 +435,38 @@ class Judge:
         status = self._status
         if status is None or status.checkpoint is None:
             return None
-        if any(self._in_copy(table.id) for table in self._source.tables.values() if self._wants(table.name)):
+        if any(self._etcd.in_copy(table.id) for table in self._source.tables.values() if self.wants(table.name)):
             return None
-        behind = [placed(straggler.at) for straggler, _ in self._stragglers.values()]
-        behind += [placed(position) for position, _ in self._open()]
+        behind = [placed(straggler.at) for straggler, _ in self._etcd.stragglers.values()]
+        behind += [placed(position) for position, _ in self._etcd.open_ddls]
         return self._source.begin_of_transactions(min([placed(status.checkpoint), *behind]).ts)
 
     @property
     def arrived(self) -> bool:
         """Whether the checkpoint has passed all events of the source, all DDLs are done, and no table is behind."""
         beside = any(name.passing for name in self._cluster.target.collections)
-        return self.rest_arrived and not self._stragglers and not self._open() and not beside
+        return self.rest_arrived and not self._etcd.stragglers and not self._etcd.open_ddls and not beside
 
     @property
     def rest_arrived(self) -> bool:
         """Whether all that does not wait for a user has arrived."""
-        status, waiting = self._status, self._waiting()
-        lives = frozenset(self._stragglers).union(*map(_lives_in, waiting.values()))
+        status, waiting = self._status, self._etcd.waiting
+        lives = frozenset(self._etcd.stragglers).union(*map(lives_in, waiting.values()))
         standing = set(map(self._source.table_id, lives))
         return (
             status is not None
             and status.checkpoint is not None
             and placed(status.checkpoint) > self._source.last_event
             and not self._source.building
-            and all(at in waiting or at in self._excused for at, _ in self._open())
+            and all(at in waiting or at in self._excused for at, _ in self._etcd.open_ddls)
             and not any(
-                self._in_copy(table.id)
+                self._etcd.in_copy(table.id)
                 for table in self._source.tables.values()
-                if self._wants(table.name) and table.id not in standing
+                if self.wants(table.name) and table.id not in standing
             )
         )
 
-    def _open(self) -> list[tuple[Position, DdlRecord]]:
-        return [(record.position, record) for record in self._records.values() if record.open]
-
-    def _wants(self, name: TableName, at: Position | None = None) -> bool:
+    def wants(self, name: TableName, at: Position | None = None) -> bool:
         """By the filter of that position, or of now."""
         is_in = self._late_from is not None and (at is None or at >= self._late_from)
         return self._agreement.wants(name) and (is_in or not self._is_late(name))
@@ -627,43 +476,14 @@ class Judge:
 
     def stuck(self) -> str:
         status = self._status
-        open_records = [f"{record.event} {record.state}" for record in self._records.values() if record.open]
+        open_records = [f"{record.event} {record.state}" for record in self._etcd.ddls.values() if record.open]
         lifecycle = status.lifecycle if status else None
-        return f"I7: no arrival; status {status and status.checkpoint} {lifecycle}, open {open_records}, barrier {self._barrier}"
-
-    def count_source(self) -> None:
-        """Counts the kinds of events in this run."""
-        gone: set[TableName] = set()
-        renamed: set[TableId] = set()
-        for ddl in self._source.ddls:
-            self._count(f"source: {ddl.type}")
-            if ddl.type is DdlType.CREATE and ddl.names <= gone:
-                self._count("source: create under a dropped table's name")
-            if ddl.type is DdlType.DROP:
-                gone |= ddl.names
-            if ddl.to is not None:
-                self._count_rename(ddl, ddl.to, renamed)
-        ddl_times = {ddl.position.ts for ddl in self._source.ddls}
-        for ts, events in self._source.event_times().items():
-            if events > 1:
-                self._count(
-                    f"source: several events of one cluster time, {'DDL among them' if ts in ddl_times else 'rows only'}"
-                )
-
-    def _count_rename(self, ddl: Ddl, to: TableName, renamed: set[TableId]) -> None:
-        [table], [name] = ddl.ids - ddl.dropped, ddl.names - {to}
-        if self._wants(name) != self._wants(to):
-            self._count(f"source: rename {'into' if self._wants(to) else 'out of'} the filter")
-        if ddl.dropped:
-            self._count("source: rename over another table")
-        if table in renamed:
-            self._count("source: rename of a renamed table")
-        renamed.add(table)
+        return f"I7: no arrival; status {status and status.checkpoint} {lifecycle}, open {open_records}, barrier {self._etcd.barrier}"
 
     def differences(self, *, repaired: bool = False) -> list[str]:
         """I6: the differences between the source's tables in the filter and the target. `repaired`: a user has had damaged rows repaired."""
         agreed = self._agreement
-        due = {agreed.target(name): table for name, table in self._source.tables.items() if self._wants(name)}
+        due = {agreed.target(name): table for name, table in self._source.tables.items() if self.wants(name)}
         found = self._cluster.target.collections
         differences = [f"{name} is missing" for name in due.keys() - found.keys()]
         differences += [f"{name} is too much" for name in found.keys() - due.keys()]
@@ -674,7 +494,7 @@ class Judge:
                 f"{name} row {key}: {collection.rows.get(key)} instead of {rows.get(key)}"
                 for key in sorted(rows.keys() | collection.rows.keys())
                 if rows.get(key) != collection.rows.get(key)
-                and (repaired or not self._may_be_damaged(table.id, key, _last_of(table, key)))
+                and (repaired or not self._may_be_damaged(table.id, key, table.last_change_of(key)))
             ]
             differences += [
                 f"{name} {difference}"
@@ -683,10 +503,6 @@ class Judge:
                 )
             ]
         return differences
-
-
-def _lives_in(record: DdlRecord) -> frozenset[TableId]:
-    return record.scope.tables | record.scope.apart | ({record.event.id} if record.event.id is not None else set())
 
 
 def _check_succession(before: ChangefeedStatus, after: ChangefeedStatus) -> None:
@@ -701,31 +517,8 @@ def _check_succession(before: ChangefeedStatus, after: ChangefeedStatus) -> None
         raise Violation(f"I2: checkpoint {after.checkpoint} is past resolved {after.resolved}")
 
 
-def _rows_before(table: Table, position: Position) -> dict[Any, Row]:
-    found: dict[Any, Row] = {}
-    for at, key, row in table.history:
-        if at >= position:
-            break
-        if row is None:
-            found.pop(key, None)
-        else:
-            found[key] = row
-    return found
-
-
 def _but(rows: dict[Any, Row], keys: set[Any]) -> dict[Any, Row]:
     return {key: row for key, row in rows.items() if key not in keys}
-
-
-def _last_of(table: Table, key: Any) -> Position:
-    return max((at for at, each, _ in table.history if each == key), default=Position(ClusterTime(0, 0)))
-
-
-def _by_key(table: Table) -> dict[Any, list[tuple[Position, Row | None]]]:
-    found: dict[Any, list[tuple[Position, Row | None]]] = {}
-    for at, key, row in table.history:
-        found.setdefault(key, []).append((at, row))
-    return found
 
 
 _VERBS = {

@@ -34,6 +34,7 @@ from tests.simulation.cluster import LAYOUT, Cluster, wired
 from tests.simulation.faults import Faults
 from tests.simulation.judge import Judge
 from tests.simulation.source.sharded.cluster import ClusterSource
+from tests.simulation.source_counts import count_source
 from tests.simulation.user import User
 from tests.simulation.workload import Workload
 
@@ -162,7 +163,7 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
         raise Violation(judge.failed)
     if not judge.arrived:
         raise Violation(judge.stuck())
-    judge.count_source()
+    count_source(cluster, judge.wants)
     _check_convergence(judge, user)
 
 

@@ -66,6 +66,28 @@ class Table:
                 found[key] = row
         return found
 
+    def rows_before(self, position: Position) -> dict[Any, Row]:
+        found: dict[Any, Row] = {}
+        for at, key, row in self.history:
+            if at >= position:
+                break
+            if row is None:
+                found.pop(key, None)
+            else:
+                found[key] = row
+        return found
+
+    @property
+    def versions(self) -> dict[Any, list[tuple[Position, Row | None]]]:
+        """Of each key, in order."""
+        found: dict[Any, list[tuple[Position, Row | None]]] = {}
+        for at, key, row in self.history:
+            found.setdefault(key, []).append((at, row))
+        return found
+
+    def last_change_of(self, key: Any) -> Position:
+        return max((at for at, each, _ in self.history if each == key), default=Position(_NEVER))
+
     def copy(self) -> Table:
         """A copy for a rollback."""
         return replace(
