@@ -7,10 +7,13 @@ from typing import Any
 
 from bson.int64 import Int64
 
+from devstack.process import wait_until
 from devstack.sharded.router import ClusterRouter, RowRoute
-from devstack.sharded.wire import MAJORITY
+from devstack.sharded.wire import MAJORITY, CommandFailed
 
 _CHUNK_BYTES = 64 << 20
+_BALANCER_INTERRUPTED = 194
+_BALANCER_SECONDS = 20.0
 
 Key = Mapping[str, Any]
 
@@ -137,7 +140,19 @@ class ClusterDdl:
                 "secondaryThrottle": {},
                 "forceJumbo": jumbo,
             }
-        self._router.config({**command, "waitForDelete": wait_for_delete, "writeConcern": MAJORITY})
+        command |= {"waitForDelete": wait_for_delete, "writeConcern": MAJORITY}
+        if not wait_until(lambda: self._is_moved(command), _BALANCER_SECONDS):
+            raise TimeoutError(f"the config servers' balancer did not start within {_BALANCER_SECONDS:g} s")
+
+    def _is_moved(self, command: Mapping[str, Any]) -> bool:
+        """A config server that has become the primary starts its balancer a moment later."""
+        try:
+            self._router.config(command)
+        except CommandFailed as error:
+            if error.code != _BALANCER_INTERRUPTED:
+                raise
+            return False
+        return True
 
     def zone(self, ns: str, lower: Key, upper: Key, shard: str) -> None:
         """The balancer brings `[lower, upper)` to the shard."""
