@@ -494,6 +494,23 @@ def test_an_index_that_resharding_copied_may_be_new_to_a_watch_that_never_saw_th
     assert description["presumed"] == [spec["name"] for spec in description["indexes"]] == ["k_1", "b_1"]
 
 
+def test_an_index_that_a_resharding_built_before_the_start_may_be_new_to_a_watch_that_begins_after_the_next_one(
+    cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl, clients: ClusterClients
+) -> None:
+    """What it built is no more, and was not the table yet at the start."""
+    oplogs = OplogsSince(cluster)
+    ddl.reshard(ITEMS, {"b": 1}, numInitialChunks=2)
+    router.refresh()
+    built = [entries[-1]["ts"] for entries in oplogs.commands("createIndexes").values()]
+    ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=2)
+    with ClusterWatch(clients, ClusterTime.from_bson(max(built)).next()) as watch:
+        changes: list[ClusterChange] = []
+        while len([change for change in changes if isinstance(change, NewUuid)]) < 2:
+            changes += watch.poll().changes
+    shown = [change.description.decode() for change in changes if isinstance(change, DdlEvent)]
+    assert "b_1" in [spec["name"] for each in shown for spec in each["indexes"]], shown
+
+
 def test_what_two_reshardings_have_built_is_shown_though_the_config_servers_no_longer_know_the_owners_in_between(
     cluster: ShardedCluster, router: ClusterRouter, ddl: ClusterDdl, clients: ClusterClients
 ) -> None:
