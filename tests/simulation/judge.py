@@ -178,9 +178,9 @@ class Judge:
         executing = [
             record
             for record in self._etcd.ddls.values()
-            if (record.state is DdlState.EXECUTING or (late and record.open and record.refused is not None))
+            if (record.state is DdlState.EXECUTING or (late and _was_refused(record)))
             and (name in record.scope.names or name.db in record.scope.databases)
-        ]  # a build goes on in the target, though its command was interrupted, and refused when it was sent again
+        ]
         meant = [record for record in executing if _means(record, what)]
         if not meant:
             raise Violation(f"I5: {what} on {name}, but no record of it is executing: {[r.event for r in executing]}")
@@ -503,6 +503,11 @@ class Judge:
                 )
             ]
         return differences
+
+
+def _was_refused(record: DdlRecord) -> bool:
+    """A build goes on in the target, though its command was interrupted, and refused when it was sent again: also while its table waits for its drop."""
+    return record.refused is not None and record.state is not DdlState.DONE
 
 
 def _check_succession(before: ChangefeedStatus, after: ChangefeedStatus) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SinkRefused
 from changefeed.event import DdlEvent, DdlType
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import DdlRecord, DdlState, Scope
 from changefeed.table import TableId, TableName
@@ -89,6 +92,19 @@ def test_a_table_that_comes_in_under_its_uuid_waits_for_its_ddls_of_before(judge
     _write(judge, _rename_into_the_filter(first))
     with pytest.raises(Violation, match=r"I5: rename .* before createIndexes"):
         judge.ddl(thread, None, INSIDE_AGAIN, "drop")
+
+
+def test_a_build_that_was_refused_when_it_was_sent_again_may_be_built_after_all(judge: Judge, thread: Thread) -> None:
+    """Also when it is skipped, as its table is about to be dropped."""
+    first, _ = _two_uuids(judge)
+    skipped = replace(_index(first), state=DdlState.SKIPPED)
+    _write(judge, skipped)
+    with pytest.raises(Violation, match="no record of it is executing"):
+        judge.ddl(thread, None, INSIDE, "createIndexes g_1", late=True)
+    _write(judge, replace(skipped, refused=ErrorReport.of(SinkRefused("no"), _SEEN_AT)))
+    with pytest.raises(Violation, match="no record of it is executing"):
+        judge.ddl(thread, None, INSIDE, "createIndexes g_1")
+    judge.ddl(thread, None, INSIDE, "createIndexes g_1", late=True)
 
 
 def test_a_row_that_moves_to_another_shard_may_be_nowhere_for_a_moment(judge: Judge) -> None:

@@ -44,6 +44,7 @@ _ONCE_RED = (
     7707456,
     7800046,
     7709489,
+    8101622,
 )
 """Seeds that failed with earlier workloads. What they found is pinned in unit tests, see docs/bugs-found.md."""
 
