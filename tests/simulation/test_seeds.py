@@ -107,7 +107,6 @@ def test_seeds_that_nobody_has_seen_are_well() -> None:
 
 @pytest.mark.soak
 def test_seeds_of_a_sharded_source_that_nobody_has_seen_are_well() -> None:
-    """About one in a hundred is red, see docs/bugs-found.md."""
     assert not (red := _red(many(_unseen(), sharded=True))), red
 
 
