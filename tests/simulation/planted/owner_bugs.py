@@ -22,6 +22,7 @@ import processor.spark.pipeline
 import processor.task.job
 import processor.task.permit
 from changefeed.event import DdlType
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import Barrier, DdlRecord, DdlState
 from changefeed.table import TableId
@@ -33,6 +34,7 @@ from owner.decision.decide import PublishBarrier, RecordDdls
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.node_standings import NodeStandings
 from owner.tables.progress import Floor, NodeState, TableProgress
+from processor.decision import Following
 from processor.etcd_view import ProcessorView
 from processor.lanes.lanes import Lanes
 from processor.lanes.windows import Pace
@@ -241,6 +243,20 @@ def _a_table_enters_while_its_node_has_it() -> AbstractContextManager[Any]:
     return patch("owner.ddl.barrier._reached", without_leaving)
 
 
+def _the_tables_of_a_window_that_fails_stay_together() -> AbstractContextManager[Any]:
+    def together(following: Following, _tables: Sequence[TableId], error: ErrorReport, _pace: Pace) -> Following:
+        return processor.decision.with_error(following, error, now=0.0)
+
+    return patch("processor.decision._separated", together)
+
+
+def _a_table_that_fails_fails_its_changefeed() -> AbstractContextManager[Any]:
+    def failed(following: Following, _table: TableId, error: ErrorReport) -> Following:
+        return processor.decision.with_error(following, replace(error, table=None), now=0.0)
+
+    return patch("processor.decision.table_failed", failed)
+
+
 OWNER_BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 80),
@@ -272,5 +288,7 @@ OWNER_BUGS: Mapping[str, Bug] = {
     "a table goes on when its end is released": Bug(_a_table_goes_on_when_its_end_is_released, 60),
     "what a release creates is no straggler": Bug(_what_a_release_creates_is_no_straggler, 330),
     "own DDLs overtake those of the source": Bug(_own_ddls_overtake_those_of_the_source, 200),
+    "the tables of a window that fails stay together": Bug(_the_tables_of_a_window_that_fails_stay_together, 100),
+    "a table that fails fails its changefeed": Bug(_a_table_that_fails_fails_its_changefeed, 100),
     "a table enters while its node has it": Bug(_a_table_enters_while_its_node_has_it, 120),
 }
