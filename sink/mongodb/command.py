@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from changefeed.table import TableName
 
+_GUARD = "collectionUUID"
 _BRIEF = frozenset({"create", "collMod", "dropIndexes", "drop"})
 
 
@@ -29,6 +30,16 @@ class DdlCommand:
         if verb == "renameCollection":
             return TableName.parse(self.body[verb]).db == TableName.parse(self.body["to"]).db
         return verb in _BRIEF
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the target refuses it if another collection has the name."""
+        return _GUARD in self.body
+
+    def unguarded(self) -> Self:
+        """For a target that takes no UUIDs."""
+        body = {name: value for name, value in self.body.items() if name != _GUARD}
+        return replace(self, body=body | ({"dropTarget": True} if "dropTarget" in body else {}))
 
     def __str__(self) -> str:
         """`createIndexes on shop.orders`."""

@@ -65,12 +65,17 @@ _BUCKETS = "system.buckets."
 _MAJORITY_SECONDS = 5.0
 """A majority that is unavailable for longer causes a retryable error, so that the changefeed can report what it waits for."""
 
+_TAKES_NO_UUIDS = "collectionUUID parameter is not enabled"
+"""The answer of a 6.0 that still has the featureCompatibilityVersion of 5.0, which `hello` does not show."""
+
+_UNKNOWN_OPTION = "the target's version does not know this option: upgrade it, or let the filter ignore this DDL"
 _REMEDIES: Mapping[int, str] = {
     48: "the target has another collection or view of this name: drop or rename it there",
     67: "the target cannot build this index: drop it at the source, or let the filter ignore it",
     85: "the target has an index of this name or key with other options: drop it there",
     86: "the target has an index of this name with another key: drop it there",
-    40415: "the target's version does not know this option: upgrade it, or let the filter ignore this DDL",
+    197: _UNKNOWN_OPTION,
+    40415: _UNKNOWN_OPTION,
 }
 _ANEW = "or have the table copied anew (`sluice table recopy`)"
 _WITHOUT = f", go on without it (`sluice ddl skip`), {_ANEW}"
@@ -136,9 +141,7 @@ class MongoDdlApplier:
         target = self._target()
         if isinstance(ddl, ShardTable) and (found := self._sharded(ddl, target, before)) is not None:
             return found
-        reason = self._other_release(ddl) or refusal(ddl, before, self._ttl)
-        if reason is not None:
-            raise DdlRefused(f"{_subject(ddl)}: {reason}; then resume the table")
+        self._check_possible(ddl, before)
         now = self._look(names_of(ddl))
         if effect(ddl, before, now, self._ttl) is not DdlEffect.ABSENT:
             now = self.observe(names_of(ddl))
@@ -156,6 +159,14 @@ class MongoDdlApplier:
         if found is DdlEffect.UNCLEAR:
             raise DdlAmbiguous(_unclear(ddl, before, now))
         return "it was done already"
+
+    def _check_possible(self, ddl: SingleDdl, before: Observation) -> None:
+        if other := self._other_release(ddl):
+            raise DdlRefused(f"{_subject(ddl)}: {other}; then resume the table")
+        reason = refusal(ddl, before, self._ttl)
+        if reason is not None:
+            others = f", {_ANEW}" if isinstance(ddl, CreateTable) else ""
+            raise DdlRefused(f"{_subject(ddl)}: {reason}; then resume the table{others}")
 
     def _sharded(self, ddl: ShardTable, target: Target, before: Observation) -> str | None:
         """The note; None if the command of the source is to be repeated here."""
@@ -224,6 +235,8 @@ class MongoDdlApplier:
             if unacknowledged:
                 raise OperationFailure(unacknowledged.get("errmsg", ""), unacknowledged.get("code"), unacknowledged)
         except (PyMongoError, BSONError) as error:
+            if command.guarded and _TAKES_NO_UUIDS in str(error):
+                return self._send(command.unguarded())
             raise _refused(command, error) from error
         if not reply.get("ok", 1):
             log.info("ddl_command_found_it_done", answer=reply.get("errmsg"))

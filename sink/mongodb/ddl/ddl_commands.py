@@ -3,7 +3,8 @@
 Each command may be sent twice. If it names an observed collection and the target is 6.0 or later, it carries that collection's
 UUID (collMod, createIndexes, dropIndexes, drop, renameCollection within a database, and its dropTarget): the target then refuses
 the command if the collection was replaced meanwhile. Views have no UUID, the UUID of a time-series belongs to its buckets, and
-sharding commands and renames across databases take none; these are protected only by the observation just before the command.
+sharding commands and renames across databases take none; these are protected only by the observation just before the command. A 6.0
+that still has the featureCompatibilityVersion of 5.0 takes none at all, and is sent the command again without it (`MongoDdlApplier`).
 
 `MongoDdlApplier` adds the majority write concern, and a time limit to brief commands only: an interrupted index build would start over.
 """

@@ -250,6 +250,33 @@ def test_the_target_itself_refuses_a_command_meant_for_another_table(
     assert documents(db, "a") == [{"_id": "somebody else's"}]
 
 
+@pytest.fixture(scope="module")
+def half_upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongoDB]:
+    """A 6.0 that still has the features of 5.0, as in the midst of an upgrade."""
+    directory = tmp_path_factory.mktemp("half-upgraded")
+    with MongoDB("half", directory / "data", directory / "log") as server:
+        with server.client() as client:
+            client.admin.command("setFeatureCompatibilityVersion", "5.0")
+        yield server
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["createIndexes of several kinds", "dropIndexes", "collMod validator", "drop", "rename", "rename replacing"],
+)
+@pytest.mark.since("6.0")
+def test_a_target_in_the_midst_of_an_upgrade_gets_commands_without_uuids(
+    name: str, half_upgraded: MongoDB, database: str
+) -> None:
+    case = CASES[name]
+    with Client(half_upgraded.uri) as client, connect(half_upgraded.uri) as connected:
+        case.prepare(client[database])
+        ddl = case.ddl(database)
+        applier = MongoDdlApplier(connected, permit=ten_minutes)
+        assert applier.apply(ddl, applier.observe(names_of(ddl))) == ""
+        assert case.after(client[database])
+
+
 def test_a_create_over_a_table_with_other_options_says_what_differs(applier: MongoDdlApplier, db: Database) -> None:
     one_row(db)
     ddl = create("a", capped=True, size=8192)(db.name)
@@ -281,6 +308,27 @@ def test_a_unique_index_over_duplicates_names_the_key_and_the_command(applier: M
     assert "{'code': 'A7'}" in str(refused.value)
     assert '"createIndexes": "a"' in str(refused.value)
     assert "code_1" not in indexes(db, "a")
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [create("b", shape="round"), create_indexes({"key": {"x": 1}, "name": "x_1", "shape": "round"})],
+    ids=["create", "createIndexes"],
+)
+def test_an_option_that_the_target_does_not_know_is_told_with_what_helps(
+    ddl: Callable[[str], SingleDdl], applier: MongoDdlApplier, db: Database
+) -> None:
+    one_row(db)
+    asked = ddl(db.name)
+    with pytest.raises(DdlRefused) as refused:
+        applier.apply(asked, applier.observe(names_of(asked)))
+    message = str(refused.value)
+    assert "shape" in message.partition("(code ")[0]
+    assert "the target's version does not know this option: upgrade it, or let the filter ignore this DDL" in message
+    assert "sluice table resume" in message
+    assert "sluice table recopy" in message
+    assert db.list_collection_names() == ["a"]
+    assert indexes(db, "a").keys() == {"_id_"}
 
 
 def test_an_owner_that_lost_its_session_sends_no_further_command(target_uri: str, db: Database) -> None:
