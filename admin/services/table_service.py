@@ -25,8 +25,11 @@ from changefeed.table import TableId, TableKind, TableSchema
 from owner.ddl.stragglers import SKIPPABLE, known_tables, nameless
 from owner.etcd_view import OwnerView
 from owner.tables import recopy
+from owner.tables.known_tables import KnownTables
 
 _ANSWER_SECONDS, _LOOK_EVERY = 20.0, 0.05
+_NEEDLESS_AFTER_A_COPY = SKIPPABLE | {DdlType.CREATE}
+"""Once refused, they do not keep their table from being copied anew."""
 
 
 class TableService(TableServiceServicer):
@@ -81,7 +84,7 @@ class TableService(TableServiceServicer):
     @unary(Access.OPERATOR)
     def RecopyTables(self, request: pb.RecopyTablesRequest, context: Any) -> pb.RecopyTablesResponse:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
-        found = [_find_table(request.changefeed, tables_of(known), text) for text in request.tables]
+        found = [_find_to_recopy(known, request.changefeed, text) for text in request.tables]
         if not found:
             raise ConfigurationError(["tables: found none; name at least one table"])
         for table in found:
@@ -145,9 +148,11 @@ class DdlService(DdlServiceServicer):
         if record.taken and record.refused is not None:
             raise WrongState(f"it cannot be skipped: {record.refused.message}")
         if record.event.type not in SKIPPABLE:
+            anew = record.event.type in _NEEDLESS_AFTER_A_COPY
             raise WrongState(
-                f"{record.event} cannot be skipped: rows that come later depend on it; only {', '.join(sorted(SKIPPABLE))} can. "
-                "Remove the cause at the target, and resume the table"
+                f"{record.event} cannot be skipped, since later changes depend on it (only {', '.join(sorted(SKIPPABLE))} can): "
+                "remove the cause at the target and resume the table (`sluice table resume`)"
+                + (", or have the table copied anew (`sluice table recopy`)" if anew else "")
             )
         rev = self._store.skip(id, record.position)
         known = _until(self._reader, id, rev, lambda known: record.position not in known.skips)
@@ -192,7 +197,7 @@ def _check_recopy(known: OwnerView, table: TableSchema) -> None:
         raise WrongState(f"changefeed {id!r} does not run; resume it, then copy the table anew")
     for record in known.records.values():
         waits = record.open and record.refused is not None and table.id in known_tables(record)
-        if waits and record.refused is not None and record.event.type not in SKIPPABLE | {DdlType.CREATE}:
+        if waits and record.refused is not None and record.event.type not in _NEEDLESS_AFTER_A_COPY:
             raise WrongState(
                 f"table {table.name} has a DDL that waits for a user and comes first: {record.refused.message}"
             )
@@ -235,6 +240,18 @@ def _find_troubled(known: OwnerView, changefeed: str, text: str) -> TableId:
         if named and record.refused is not None and record.open and record.event.id is not None:
             return record.event.id
     return _find_table(changefeed, tables_of(known), text).id
+
+
+def _find_to_recopy(known: OwnerView, changefeed: str, text: str) -> TableSchema:
+    """Also finds a table that does not exist yet, since its create was refused."""
+    records = known.records.values()
+    refused = [record.event for record in records if record.open and record.refused is not None]
+    created = {event.id for event in refused if event.type is DdlType.CREATE}
+    tip = KnownTables(frozenset(), known.bases, records).tip.living() if created else ()
+    for _, schema in tip:
+        if schema.id in created and text in (schema.id, str(schema.name)):
+            return schema
+    return _find_table(changefeed, tables_of(known), text)
 
 
 def _find_refused(known: OwnerView, changefeed: str, text: str) -> DdlRecord:

@@ -18,6 +18,7 @@ from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Put
 from coordination.layout import encode
 from tests.component.owner.conftest import Cluster
+from tests.component.owner.tables.test_filter_change import id_of
 
 NOWHERE = "mongodb://127.0.0.1:9/?serverSelectionTimeoutMS=200&connectTimeoutMS=200"
 
@@ -150,6 +151,28 @@ def test_a_stopped_table_stands_while_others_go_on_and_its_drop_does_not_wait(le
     source["older"].drop()
     led.until(lambda: led.settled(feed, 6) and not led.stragglers(feed))
     assert target.list_collection_names() == ["items"]
+
+
+def test_a_dropped_database_is_gone_at_the_target_without_waiting_for_its_stopped_table(
+    led: Cluster, database: str
+) -> None:
+    source = led.source[database]
+    feed = led.create("dropped", database)
+    led.until(lambda: led.began(feed))
+    source.create_collection("orders")
+    source.create_collection("items")
+    led.until(lambda: led.settled(feed, 2) and len(led.assigned(feed)) == 2)
+    orders = id_of(source, "orders")
+    led.ask(feed, orders, TableVerb.STOP)
+    led.until(lambda: orders in led.stragglers(feed))
+    source["orders"].create_index("code", unique=True)
+    led.passes_now(feed)
+    assert not led.settled(feed, 3), "the index waits for the stopped table"
+    led.source.drop_database(database)
+    led.until(lambda: led.settled(feed, 5) and not led.stragglers(feed))
+    assert f"{database}_to" not in led.target.list_database_names()
+    led.until(lambda: led.assigned(feed) == {}, "no table with a node")
+    assert led.state(feed) is State.NORMAL
 
 
 def test_a_refused_unique_index_may_be_taken_out_by_the_filter(led: Cluster, database: str) -> None:

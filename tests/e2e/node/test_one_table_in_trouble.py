@@ -107,7 +107,6 @@ def test_a_row_that_the_target_refuses_stops_its_table_until_an_operator_resumes
     feed = json.loads(trouble.sluice("changefeed", "query", database, "-o", "json"))
     assert (feed["state"], feed["stopped_tables"]) == ("normal", 1)
     assert [table["name"] for table in feed["stopped"]] == [f"{database}.orders"]
-    assert "1 of its tables wait for a user" in trouble.refused("changefeed", "finalize", database, "--yes")
     trouble.resume("orders")
     trouble.until_trouble("orders", "stopped")
     trouble.target["orders"].drop_index("code_1")
@@ -115,6 +114,25 @@ def test_a_row_that_the_target_refuses_stops_its_table_until_an_operator_resumes
     trouble.until_followed("orders", "after")
     trouble.until_trouble("orders", "")
     assert "identical" in trouble.sluice("verify", database)
+
+
+def test_a_changefeed_finishes_without_its_stopped_table_when_an_operator_says_so(
+    trouble: Trouble, database: str
+) -> None:
+    trouble.sluice("table", "stop", database, f"{database}.orders")
+    trouble.source["orders"].create_index("at", expireAfterSeconds=60)
+    for table in _TABLES:
+        trouble.source[table].insert_one({"_id": "while stopped"})
+    refused = trouble.refused("changefeed", "finalize", database, "--yes")
+    assert f"1 of its tables wait for a user: {database}.orders (stopped);" in refused
+    assert "finish without them (--leave-stopped)" in refused
+    finished = trouble.sluice("changefeed", "finalize", database, "--leave-stopped", "--yes")
+    assert finished.splitlines()[-1].startswith(f"changefeed {database} finished at ")
+    feed = json.loads(trouble.sluice("changefeed", "query", database, "-o", "json"))
+    assert (feed["state"], [table["name"] for table in feed["stopped"]]) == ("finished", [f"{database}.orders"])
+    there = {table for table in _TABLES if trouble.target[table].find_one({"_id": "while stopped"})}
+    assert there == {"notes", "items"}
+    assert list(trouble.target["orders"].index_information()) == ["_id_"]
 
 
 @pytest.mark.soak
