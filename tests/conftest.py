@@ -224,4 +224,6 @@ def forgetful(own_mongodb: Callable[..., MongoDB]) -> MongoDB:
 
     The server keeps the oplog since its last checkpoint for a restart, and by default makes a checkpoint only once a minute.
     """
-    return own_mongodb("forgetful", oplog_mb=1, options=("--syncdelay", "1"))
+    return own_mongodb(
+        "forgetful", oplog_mb=1, options=("--syncdelay", "1"), parameters={"periodicNoopIntervalSecs": "1"}
+    )

@@ -12,7 +12,14 @@ def described(name: str, *roles: Role) -> Callable[[NodeId], NodeRecord]:
     def describe(node: NodeId) -> NodeRecord:
         now = datetime.now(UTC)
         return NodeRecord(
-            id=node, name=name, admin_address="", roles=frozenset(roles), version="1", started_at=now, isolates=True
+            id=node,
+            name=name,
+            admin_address="",
+            roles=frozenset(roles),
+            version="1",
+            started_at=now,
+            isolates=True,
+            recopies=True,
         )
 
     return describe

@@ -153,7 +153,10 @@ class OpenLetters:
         command = {"update": self.box.collection.coll, "updates": [statement], "writeConcern": {"w": "majority"}}
         reply = self.commander.send(self.box.collection.db, command, f"dead letter of {change}").document
         if errors := reply.get("writeErrors"):
-            refused = f"{said}; and {self.box.collection} refuses the dead letter: {errors[0].get('errmsg')}"
+            refused = (
+                f"{said}; and {self.box.collection} refuses the dead letter: {errors[0].get('errmsg')}; remove the cause there, and resume the "
+                "table"
+            )
             raise RowRejected(refused).about(table)
         self.commander.go_on()
         self._tried.pop((table, row), None)

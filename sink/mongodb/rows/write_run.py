@@ -90,7 +90,10 @@ _ORPHAN = (
     "cleanupOrphaned on the shard's primary waits for that"
 )
 _COPY_ANEW = "have the table copied anew (`sluice table recopy`)"
-_REMEDY = "remove the cause at the target and resume the table, or have such rows kept as dead letters (on_rejected: dead_letter)"
+_REMEDY = (
+    "remove the cause at the target and resume the table (with on_rejected: stop_changefeed, the changefeed), or have such rows kept as dead "
+    "letters (on_rejected: dead_letter)"
+)
 _MISSING, _MISSING_OR_MISSHAPEN = "its document is missing", "its document is missing or has another shape"
 
 

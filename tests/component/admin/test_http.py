@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from coordination.etcd.client import EtcdClient
+from coordination.etcd.config import EtcdConfig
+from coordination.layout import Layout
 from devstack.etcd.server import EtcdServer
+from devstack.mongodb.server import Client
+from devstack.scripted_processor import ScriptedProcessor
 from tests.component.node.server_process import Server, until
 
 
@@ -31,6 +37,32 @@ def test_the_owner_tells_of_each_changefeed(server: Server, database: str, sourc
     assert found["sluice_dead_letters"] == 0
     assert server.sluice("changefeed", "remove", database, "--yes").returncode == 0
     until(lambda: f'changefeed="{database}"' not in server.get("/metrics")[1], "the end of its metrics")
+
+
+def test_the_owner_tells_how_many_tables_wait_for_a_user(
+    server: Server, etcd_endpoint: str, database: str, source_uri: str, source_client: Client
+) -> None:
+    def stopped() -> float:
+        families = text_string_to_metric_families(server.get("/metrics")[1])
+        [family] = [family for family in families if family.name == "sluice_stopped_tables"]
+        return next(sample.value for sample in family.samples if sample.labels == {"changefeed": database})
+
+    for table in ("orders", "items"):
+        source_client[database].create_collection(table)
+    flags = ("--id", database, "--source", source_uri, "--sink", "blackhole://", "--tables", f"{database}.*")
+    with (
+        EtcdClient(EtcdConfig(endpoints=(etcd_endpoint,))) as etcd,
+        ScriptedProcessor(etcd, Layout(server.cluster), "p1", timedelta(seconds=10)),
+    ):
+        assert server.sluice("changefeed", "create", *flags, "--start", "now").returncode == 0
+        assert stopped() == 0
+        assert server.sluice("table", "stop", database, f"{database}.orders").returncode == 0
+        until(lambda: stopped() == 1, "one stopped table")
+        assert server.sluice("table", "stop", database, f"{database}.items").returncode == 0
+        until(lambda: stopped() == 2, "two stopped tables")
+        assert server.sluice("table", "resume", database, f"{database}.orders").returncode == 0
+        until(lambda: stopped() == 1, "one that goes on")
+        assert server.sluice("changefeed", "remove", database, "--yes").returncode == 0
 
 
 def test_a_node_tells_its_release_and_the_memory_of_its_processes(

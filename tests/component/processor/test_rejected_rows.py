@@ -1,18 +1,25 @@
-"""A row that the target refuses, by a real processor: its letter, its later changes, and a user's request while its table is quiet."""
+"""A row that the target refuses, by a real processor: its letter, its later changes, and a user's request while its table is quiet; or the
+stop of the whole changefeed, if a user prefers that.
+"""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from pymongo import ASCENDING
 
 from admin.desired.desired_store import DesiredStore
 from changefeed.capture import Capture
-from changefeed.records import TableVerb
+from changefeed.lifecycle import State
+from changefeed.records import ChangefeedId, TableVerb
 from changefeed.table import TableId, TableName
 from sink.mongodb.letters.dead_letter import MOST_LETTERS
 from sink.mongodb.letters.open_letters import LetterBox
 from sink.mongodb.letters.stored_letters import StoredLetters
 from tests.component.processor.conftest import ReplicatingCluster
+
+_TOO_LARGE = re.compile("document too large|BSONObj size: .* is invalid|larger than")
 
 
 @pytest.mark.soak
@@ -74,3 +81,76 @@ def test_a_table_with_too_many_letters_stops_and_goes_on_when_its_rows_are_tried
     store.ask(feed, table, TableVerb.RESUME)
     standing.until(lambda: not list(stored.of(None, ())), "the end of all letters")
     standing.until(lambda: there["rows"].count_documents({}) == MOST_LETTERS + 1, "all rows")
+
+
+def test_rows_that_hashed_fields_make_too_large_have_letters_until_they_are_small_enough(
+    standing: ReplicatingCluster, database: str
+) -> None:
+    """A number has 4 bytes at the source, and 69 at the target. One row comes with the copy, one is inserted, one grows by an update."""
+    source, there = standing.source[database], standing.target[f"{database}_to"]
+    name = TableName(f"{database}_to", "rejected")
+    numbers = list(range(240_000))
+    source["rows"].insert_many([{"_id": "copied", "hashed": numbers}, {"_id": "grown", "hashed": numbers[:180_000]}])
+    columns = [{"tables": [f"{database}.rows"], "hash": ["hashed", "more"], "hash_key": "${env:PATH}"}]
+    feed = standing.create("larger", database, start="initial", columns=columns, dead_letter=str(name))
+    letters = StoredLetters(standing.target, LetterBox(collection=name, changefeed=feed))
+    standing.until(lambda: there["rows"].find_one({"_id": "grown"}), "the copy")
+
+    source["rows"].insert_many([{"_id": 1}, {"_id": "inserted", "hashed": numbers}, {"_id": 2}])
+    source["rows"].update_one({"_id": "grown"}, {"$set": {"more": numbers[180_000:]}})
+    standing.until(lambda: len(list(letters.of(None, ()))) == 3, "the letters")
+    found = {letter.key: letter for letter in letters.of(None, ())}
+    assert len(found) == 3
+    for key in ("copied", "inserted", "grown"):
+        assert _TOO_LARGE.search(found[f'{{"_id": "{key}"}}'].error)
+    assert {row["_id"] for row in there["rows"].find({}, {"_id": 1})} == {1, 2, "grown"}
+    assert standing.state(feed) is State.NORMAL
+
+    source["rows"].update_many({"hashed": {"$exists": True}}, {"$set": {"hashed": [], "more": None}})
+    standing.until(lambda: not list(letters.of(None, ())), "the end of the letters")
+    sort = [("_id", ASCENDING)]
+    assert list(there["rows"].find(sort=sort)) == list(source["rows"].find(sort=sort))
+
+
+def test_a_refused_row_stops_the_whole_changefeed_if_a_user_says_so_until_the_cause_is_gone(
+    standing: ReplicatingCluster, database: str
+) -> None:
+    source, there = standing.source[database], standing.target[f"{database}_to"]
+    for table in ("rows", "others"):
+        source.create_collection(table)
+        there.create_collection(table)
+    there["rows"].create_index([("a", ASCENDING), ("b", ASCENDING)])
+    feed = standing.create("all-or-nothing", database, on_rejected="stop_changefeed")
+    standing.until(lambda: standing.began(feed), "the beginning")
+
+    source["rows"].insert_one({"_id": 1})
+    source["others"].insert_one({"_id": 1})
+    standing.until(lambda: there["rows"].find_one() and there["others"].find_one(), "the rows before")
+    source["rows"].insert_many([{"_id": 2}, {"_id": 7, "a": [1, 2], "b": [1, 2]}, {"_id": 8}])
+    standing.until(lambda: _rests(standing, feed), "the stop")
+    assert standing.state(feed) is State.FAILED
+    assert standing.error(feed).startswith("row_rejected: ")
+    remedy = "remove the cause at the target and resume the table (with on_rejected: stop_changefeed, the changefeed)"
+    for part in ("'_id': 7", f"{database}_to.rows answers", "(code 171)", remedy):
+        assert part in standing.error(feed)
+    assert standing.stragglers(feed) == {}, "no table is stopped by itself"
+    source["rows"].update_one({"_id": 1}, {"$set": {"while": "stopped"}})
+    source["others"].insert_one({"_id": 2})
+
+    standing.change(feed)
+    standing.until(
+        lambda: standing.obeyed(feed) and _rests(standing, feed), "another stop, as the cause is still there"
+    )
+    assert there["rows"].find_one({"_id": 7}) is None
+
+    there["rows"].drop_index([("a", ASCENDING), ("b", ASCENDING)])
+    standing.change(feed)
+    standing.equal(database)
+    assert standing.state(feed) is State.NORMAL
+    assert standing.error(feed) == ""
+
+
+def _rests(standing: ReplicatingCluster, feed: ChangefeedId) -> bool:
+    """Until a user acts: no node writes anything."""
+    status = standing.status(feed)
+    return status is not None and status.still

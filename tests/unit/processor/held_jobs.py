@@ -102,7 +102,7 @@ class HeldJobs(Executor):
 
 
 class Cluster:
-    def __init__(self, *, copy: bool = False, sink: str = "mongodb://b") -> None:
+    def __init__(self, *, copy: bool = False, sink: str = "mongodb://b", **configuration: Any) -> None:
         self.server = MemoryEtcd()
         self.lease = lease = self.server.grant(timedelta(seconds=10)).id
         self.over = threading.Event()
@@ -111,7 +111,7 @@ class Cluster:
         self.jobs = HeldJobs()
         self._mirror = Mirror(self.server.connect(), LAYOUT.root)
         self._reader = Decoded(LAYOUT)
-        fields = {"id": "f", "source": "mongodb://a", "sink": sink}
+        fields = {"id": "f", "source": "mongodb://a", "sink": sink, **configuration}
         info = ChangefeedInfo(configuration=Configuration.parse(fields), created_at=datetime.now(UTC))
         status = ChangefeedStatus(checkpoint=at(100), resolved=at(100), run=1, info_version=1, epoch=1)
         schema = TableSchema(id=A, name=TableName("s", "a"), valid_from=at(100))

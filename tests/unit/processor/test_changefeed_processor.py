@@ -10,7 +10,7 @@ import pytest
 
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.documents.document import Document
-from changefeed.errors import ConflictError, SinkUnavailable
+from changefeed.errors import ConflictError, RowRejected, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.records import ChangefeedStatus, DdlRecord, DdlState, PositionReport, RepairRequest, Scope
@@ -91,6 +91,34 @@ def test_a_job_with_an_error_moves_nothing_and_says_why() -> None:
     assert cluster.report is not None
     assert cluster.report.error is not None
     assert cluster.report.error.code == "sink_unavailable"
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("policy", ["stop_table", "stop_changefeed"])
+def test_a_refused_row_is_its_table_s_or_the_whole_changefeed_s_as_the_user_says(policy: str, copy: bool) -> None:
+    cluster = Cluster(copy=copy, on_rejected=policy)
+    cluster.barrier(110)
+    refused = ErrorReport.of(RowRejected("insert of 7 is refused").about(A), datetime.now(UTC))
+    cluster.jobs.answer = JobOutcome(error=refused)
+    cluster.jobs.copy_answer = refused
+
+    def tick_on() -> PositionReport:
+        for _ in range(3):
+            cluster.tick()
+            cluster.jobs.let_run()
+        assert cluster.report is not None
+        return cluster.report
+
+    report = tick_on()
+    tried = len(cluster.jobs.specs), len(cluster.jobs.copies)
+    assert tried[copy] > 0
+    assert cluster.checkpoint == 100
+    if policy == "stop_table":
+        assert (report.error, report.failed) == (None, {A: refused})
+    else:
+        assert (report.error, report.failed) == (replace(refused, table=None), {})
+    tick_on()
+    assert (len(cluster.jobs.specs), len(cluster.jobs.copies)) == tried, "nothing is tried again before a user acts"
 
 
 def test_the_keys_of_a_removed_changefeed_are_not_written_again() -> None:

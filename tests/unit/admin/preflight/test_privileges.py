@@ -14,7 +14,7 @@ _LETTERS = TableName("sluice", "rejected")
 _KEEPING = ["find", "insert", "update", "remove"]
 _WRITING = [
     *(*_KEEPING, "createCollection", "dropCollection", "createIndex", "dropIndex"),
-    *("collMod", "listCollections", "listIndexes"),
+    *("collMod", "listCollections", "listIndexes", "bypassDocumentValidation"),
 ]
 _READING = ["find", "listCollections", "listIndexes", "changeStream"]
 
@@ -71,6 +71,13 @@ def test_what_is_missing_at_a_sink_is_named_with_the_command_that_grants_it() ->
             'role: "readWrite", db: "sluice"}])',
         ],
     ]
+
+
+def test_who_may_not_write_past_validators_may_write_no_row() -> None:
+    rest = [action for action in _WRITING if action != "bypassDocumentValidation"]
+    [problem] = missing_at_sink(_user((_in("shop"), rest)), ["shop"], None)
+
+    assert "its user 'sluice' may not bypassDocumentValidation in database shop; grant it" in problem
 
 
 def test_who_writes_nowhere_is_refused_also_while_nothing_is_to_be_written() -> None:

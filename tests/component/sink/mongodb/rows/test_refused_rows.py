@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import bson
 import pytest
+from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.errors import RowRejected
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
-from devstack.mongodb.server import Client
+from devstack.mongodb.server import Client, MongoDB
 from sink.mongodb.letters.open_letters import LetterBox
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
-from sink.row import TargetTable
-from tests.component.sink.mongodb.rows.written_rows import Rows, made, permit, table_of
+from sink.row import RowChange, SourceRow, TargetTable
+from tests.component.sink.mongodb.rows.written_rows import RAW, Rows, changes_of, documents_of, made, permit, table_of
 
 
 def test_a_refused_unique_value_names_the_row(target: Rows, writer: MongoRowWriter) -> None:
@@ -93,3 +97,65 @@ def test_what_is_too_large_for_the_target_is_named_with_its_size(target: Rows, t
         result = MongoRowWriter(client, permit=permit, options=options).write([change], replay=True)
     assert [deviation.change.key for deviation in result.rejected] == [change.key]
     assert target.database["letters"].count_documents({}) == 1
+
+
+@pytest.mark.parametrize("kind", [RowType.INSERT, RowType.REPLACE])
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_name_that_no_server_stores_goes_to_the_dead_letters(
+    target: Rows, target_uri: str, kind: RowType, replay: bool
+) -> None:
+    letters = TableName(target.database.name, "letters")
+    options = RowWriterOptions(letters=LetterBox(collection=letters, changefeed="feed"))
+    table = table_of(target)
+    changes = [made(table, kind, key, {}) for key in (1, {"in": {"$key": 2}}, 3)]
+    with Client(target_uri) as client:
+        result = MongoRowWriter(client, permit=permit, options=options).write(changes, replay=replay)
+    [letter] = target.database["letters"].find()
+    assert "$key is not valid for storage" in letter["error"]
+    assert "(code 52)" in letter["error"]
+    assert (letter["key"], letter["event"]["document"]) == ('{"_id": {"in": {"$key": 2}}}', changes[1].document)
+    assert [deviation.change.key for deviation in result.rejected] == [changes[1].key]
+    assert target.count_documents({}) == 2
+
+
+@pytest.mark.since("5.0")  # an earlier source does not store such names itself
+def test_names_that_an_older_target_does_not_store_go_to_the_dead_letters_until_they_are_gone(
+    source: Rows, own_mongodb: Callable[..., MongoDB]
+) -> None:
+    """A server of 4.4 stores a name with a dollar only below the first level of a document that is inserted. So it refuses the change of `nested`, and
+    stores the whole document when the row is written again.
+    """
+    long = "x" * 1_000  # so that the source tells the change and not the whole document
+
+    def write(rows: Rows) -> None:
+        rows.insert_many([{"_id": 1}, {"_id": "new", "$price": 1}, {"_id": 2, "n": {"$price": 1}}])
+        rows.insert_many([{"_id": "nested", "long": long}, {"_id": "changed", "long": long}])
+        rows.update_one({"_id": "nested"}, {"$set": {"n": {"$price": 1}}})
+        price = {"$setField": {"field": {"$literal": "$price"}, "input": "$$ROOT", "value": 1}}
+        rows.update_one({"_id": "changed"}, [{"$replaceWith": price}])
+
+    def rename(rows: Rows) -> None:
+        for key in ("new", "changed"):
+            rows.replace_one({"_id": key}, {"price": 1})
+
+    def fetch(change: RowChange) -> SourceRow:
+        found = source.with_options(codec_options=RAW).find_one(RawBSONDocument(change.key))
+        return SourceRow(bytes(found.raw) if found is not None else None, ClusterTime(9, 1))
+
+    with Client(own_mongodb("older", version="4.4.2").uri) as older:
+        target = older[source.database.name]["rows"]
+        letters = TableName(target.database.name, "letters")
+        options = RowWriterOptions(letters=LetterBox(collection=letters, changefeed="feed"))
+        writer = MongoRowWriter(older, permit=permit, options=options, fetch=fetch)
+        changes = changes_of(source, write, table_of(target))
+        for replay, refused in ((False, {"new", "changed", "nested"}), (True, {"new", "changed"})):
+            writer.write(changes, replay=replay)
+            errors = {letter["key"]: letter["error"] for letter in target.database["letters"].find()}
+            assert set(errors) == {f'{{"_id": "{key}"}}' for key in refused}
+            assert all("$price" in error for error in errors.values())
+            missing = set(documents_of(source)) - set(documents_of(target))
+            assert {bson.decode(document)["_id"] for document in missing} == refused
+        source.delete_one({"_id": "the end"})
+        writer.write(changes_of(source, rename, table_of(target)), replay=False)
+        assert target.database["letters"].count_documents({}) == 0
+        assert documents_of(target) == documents_of(source)
