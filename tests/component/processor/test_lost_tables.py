@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from changefeed.errors import HistoryLost
 from changefeed.lifecycle import State
 from changefeed.records import TableVerb
@@ -24,7 +26,7 @@ def test_a_stopped_table_whose_history_is_gone_is_lost_alone_until_it_is_copied_
         standing.until(lambda: standing.began(feed), "the beginning")
         for table in ("orders", "items"):
             source[table].insert_one({"_id": "before"})
-            standing.until(lambda table=table: there[table].find_one(), f"the row of {table}")
+            standing.until(partial(there[table].find_one), f"the row of {table}")
 
         [found] = source.list_collections(filter={"name": "orders"})
         orders = TableId(found["info"]["uuid"].hex())
@@ -44,6 +46,7 @@ def test_a_stopped_table_whose_history_is_gone_is_lost_alone_until_it_is_copied_
 
         forget(client, needed_ts.to_bson(), follow)
         lost = standing.until(lambda: standing.stragglers(feed)[orders].error, "the loss")
+        assert lost is not None
         assert lost.code == HistoryLost.code
         assert standing.stragglers(feed)[orders].at.ts <= needed_ts
         assert (
