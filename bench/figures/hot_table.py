@@ -91,7 +91,7 @@ def hot_table(stack: DevStack) -> list[Figure]:
             f"the hot table got {reached:.0f} writes/s, and the target takes {most:.0f}: run it on a machine at rest"
         )
     note = f"{reached:,.0f} writes/s to the hot one, of which {got:,.0f} are replicated and the target takes {most:,.0f} at most"
-    note += f"; the machine was {beside.work / without.work - 1:+.0%} slower than for the baseline"
+    note += f"; the same computation took {beside.work / without.work:.2f} times the CPU that it took for the baseline"
     median, p99 = "lag_median_beside_hot_table", "lag_p99_beside_hot_table"
     return [
         Figure.less_is_better(median, beside.median, "ms", baseline=without.median, floor=floor.median),

@@ -5,7 +5,7 @@ What a server writes for it is the business of `log_row` and its like: a replica
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,20 +56,15 @@ class Table:
         return bytes.fromhex(self.id)
 
     def rows_at(self, ts: ClusterTime) -> dict[Any, Row]:
-        found: dict[Any, Row] = {}
-        for position, key, row in self.history:
-            if position.ts > ts:
-                break
-            if row is None:
-                found.pop(key, None)
-            else:
-                found[key] = row
-        return found
+        return self._rows_while(lambda at: at.ts <= ts)
 
     def rows_before(self, position: Position) -> dict[Any, Row]:
+        return self._rows_while(lambda at: at < position)
+
+    def _rows_while(self, counts: Callable[[Position], bool]) -> dict[Any, Row]:
         found: dict[Any, Row] = {}
         for at, key, row in self.history:
-            if at >= position:
+            if not counts(at):
                 break
             if row is None:
                 found.pop(key, None)
