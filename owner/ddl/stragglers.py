@@ -15,8 +15,8 @@ reached a blocked DDL stands there, and becomes a straggler. An example, with b 
 
 **A stopped table that ends at the source is not waited for.** When an open DDL ends it (a drop, a rename onto it or out of the filter), rows of it
 that are missing downstream do not matter any more. So that DDL, and the earlier ones of the table, run as soon as nothing of the table
-is being written, which its node has to say. What lay between counts as skipped, and the table cannot be resumed any more. A
-refused DDL that cannot matter afterwards is skipped.
+is being written, which its node has to say. What lay between counts as skipped, and the table cannot be resumed any more. DDLs
+that cannot matter afterwards are skipped: refused ones, and those that nothing has begun of.
 
 **A table whose name is taken** (`DdlRecord.taken`) is stopped where the DDL names it, and is not resumed: a changed filter or changed routes, or a
 resume of the changefeed after the name is free, have it copied anew (`filter_change`). If it ends at the source instead, a create that was
@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from changefeed.errors import HistoryLost, NameTaken
 from changefeed.event import DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Straggler
+from changefeed.records import DdlRecord, DdlState, Straggler
 from changefeed.table import TableId
 from owner.ddl.touched import Touched
 
@@ -68,7 +68,7 @@ class Waiting:
     passed: frozenset[TableId] = frozenset()
     """The ending tables of which nothing is being written."""
     needless: frozenset[Position] = frozenset()
-    """Refused DDLs that cannot matter any more."""
+    """DDLs that cannot matter any more."""
 
     def passes(self, record: DdlRecord, table: TableId) -> bool:
         """Whether the DDL runs without waiting for the table's rows."""
@@ -95,13 +95,14 @@ def wait(
     stopped = {table for table, stored in stragglers.items() if stored.record.stopped}
     ends = {table: record.position for record in reversed(open_records) for table in record.scope.ended}
     ending = {table: ends[table] for table in stopped & ends.keys()}
+    passed = frozenset(table for table in ending if obeyed(table, stragglers[table].rev))
     blocked, held = _blocked(open_records, stragglers.keys() - ending.keys(), checkpoint_of)
     return Waiting(
         blocked=frozenset(blocked),
         standing=frozenset(held | stopped),
         ending=ending,
-        passed=frozenset(table for table in ending if obeyed(table, stragglers[table].rev)),
-        needless=frozenset(_needless(open_records, ends)),
+        passed=passed,
+        needless=frozenset(_needless(open_records, ends, passed)),
     )
 
 
@@ -128,17 +129,24 @@ def _has_reached(checkpoint: Position | None, record: DdlRecord) -> bool:
     return checkpoint is not None and checkpoint >= record.position
 
 
-def _needless(open_records: Sequence[DdlRecord], ends: Mapping[TableId, Position]) -> Iterable[Position]:
+def _needless(
+    open_records: Sequence[DdlRecord], ends: Mapping[TableId, Position], passed: AbstractSet[TableId]
+) -> Iterable[Position]:
+    """A pending DDL only behind others that are needless: changes of a table are released in the stream's order."""
     views = {
         view: record.position for record in open_records if record.event.type in _ENDS for view in record.scope.apart
     }
-    ends = {**views, **ends}
+    ends, before = {**views, **ends}, Touched()
     for record in open_records:
         known = known_tables(record)
         ended = all(table in ends and ends[table] > record.position for table in known)
         without_consequence = record.event.type in _WITHOUT_CONSEQUENCE or (name_is_taken(record) and brings_in(record))
-        if record.refused is not None and without_consequence and known and ended:
+        in_vain = record.state is DdlState.PENDING and record.event.type in SKIPPABLE and known <= passed
+        refused = record.refused is not None and without_consequence
+        if known and ended and (refused or (in_vain and not before.meets(record.scope))):
             yield record.position
+        else:
+            before.add(record.scope)
 
 
 def brings_in(record: DdlRecord) -> bool:

@@ -11,7 +11,6 @@ from changefeed.config.configuration import UnsupportedDdl
 from changefeed.config.tables.filter import Disposition
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType
-from changefeed.lifecycle import ErrorReport
 from changefeed.records import DdlRecord, DdlState
 from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier
@@ -38,15 +37,15 @@ def ddl_steps(
     releases = [
         ReleaseDdl(skipped(record, why, now))
         for record in state.records.values()
-        if record.open
-        and record.refused is not None
-        and (why := _goes_on_without(record, record.refused, state, waiting, classifier))
+        if record.open and (why := _goes_on_without(record, state, waiting, classifier))
     ]
+    needless = {step.record.position for step in releases}
     others: list[Step] = []
     begun = Counter[DdlState]()
     for record in gate.runnable:
         progress = state.executions.get(record.position)
-        if record.position not in state.records or (progress is None and begun[record.state] == _MOST_BEGUN):
+        too_many = progress is None and begun[record.state] == _MOST_BEGUN
+        if record.position not in state.records or record.position in needless or too_many:
             continue
         step = next_step(
             _as_it_can_be(_as_wished_now(record, classifier), waiting, state.checkpoints),
@@ -85,13 +84,12 @@ def _bytes(record: DdlRecord) -> int:
     return sum(len(part.raw) for part in (record.event.description, *parts))
 
 
-def _goes_on_without(
-    record: DdlRecord, refused: ErrorReport, state: ChangefeedState, waiting: Waiting, classifier: DdlClassifier
-) -> str:
-    """Why a refused DDL is skipped. Empty: it is not."""
+def _goes_on_without(record: DdlRecord, state: ChangefeedState, waiting: Waiting, classifier: DdlClassifier) -> str:
+    """Why a DDL that waits is skipped. Empty: it is not."""
+    refused = record.refused
     if record.position in waiting.needless:
-        return f"its table is dropped later; {refused.message}"
-    if record.taken:
+        return "its table ends later" + (f"; {refused.message}" if refused is not None else "")
+    if refused is None or record.taken:
         return ""
     if record.position in state.wishes.skips and record.event.type in SKIPPABLE:
         return f"a user skipped it; {refused.message}"

@@ -18,15 +18,16 @@ carried out in the order given, and each prefix of them leaves a state from whic
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from random import Random
 from typing import TypeAlias
 
 from changefeed.event import DdlEvent
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedStatus, DdlRecord, Straggler, TableVerb, held_by
 from changefeed.table import TableId
@@ -38,6 +39,8 @@ from owner.decision.ddl_steps import ddl_steps, dropped_without_name, released_t
 from owner.decision.recording import Seen, take_in, to_recopy
 from owner.decision.state import ChangefeedState, Tip, bound_of, checkpoint_now, published
 from owner.decision.status import newest_status
+from owner.tables import recopy
+from owner.tables.outgrown import outgrown
 from owner.tables.wishes import Forget, Mark, Resume, after_release, caught_up, wished
 
 
@@ -135,7 +138,7 @@ def decide(
         if recopied and (impossible := recopied - seen.answers - set(to_recopy(state))):
             actions.append(Forget(requests=frozenset(impossible)))
         actions += wished(
-            state.wishes,
+            replace(state.wishes, lost={**_outgrown(state, records.values(), waiting, now), **state.wishes.lost}),
             records,
             waiting,
             checkpoints,
@@ -148,6 +151,16 @@ def decide(
     if status != state.status:
         actions.append(PublishStatus(status))
     return Decision(actions=tuple(actions), tip=tip, waiting=seen.waiting)
+
+
+def _outgrown(
+    state: ChangefeedState, records: Iterable[DdlRecord], waiting: Waiting, now: datetime
+) -> Mapping[TableId, ErrorReport]:
+    def can_be_copied(table: TableId) -> bool:
+        schema = state.tip.latest(table)
+        return state.recopies and schema is not None and not recopy.obstacle(schema, state.info.configuration)
+
+    return outgrown(records, state.wishes.stragglers, waiting, can_be_copied, now)
 
 
 def _checkpoint(

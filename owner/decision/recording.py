@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -12,7 +13,7 @@ from changefeed.position import Position
 from changefeed.records import DdlRecord, TableVerb
 from changefeed.table import TableId
 from owner.ddl.scope import DdlClassifier
-from owner.ddl.stragglers import known_tables, named_tables, nameless
+from owner.ddl.stragglers import SKIPPABLE, known_tables, named_tables, nameless
 from owner.decision.state import ChangefeedState, Tip, TipDraft, bound_of, checkpoint_now, published
 from owner.tables import recopy
 from schema_store.definition import enters
@@ -47,6 +48,8 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
         seen.resolved, seen.waiting = known_below, tuple(state.arrived)
         return seen
     tables = seen.tip.by_uuid() if state.arrived else {}
+    lost = _lost(state, seen.records) if state.arrived else frozenset()
+    recorded = _Recorded(state.records.values())
     draft: TipDraft | None = None
     for index, shown in enumerate(state.arrived):
         if shown.position in state.records or shown.position < known_below:
@@ -57,7 +60,7 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
         if end is not None and event.position >= end:
             seen.wait(state.arrived[index:])
             break
-        if _is_recorded_elsewhere(event, state.records):
+        if event.type in SKIPPABLE and (event.id in lost or event.id in without_name or recorded.elsewhere(event)):
             continue
         entering = classifier.enters(event)
         unknown = entering and asked_about(event) not in state.entered
@@ -76,6 +79,12 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
             draft.apply(record.event)
             tables = seen.tip.by_uuid() if event.type is DdlType.NEW_UUID else tables
     return seen
+
+
+def _lost(state: ChangefeedState, new: Iterable[DdlRecord]) -> AbstractSet[TableId]:
+    """The tables that go on with a copy alone, which begins with the options and indexes of its time; until one is recorded."""
+    begun = {record.event.id for record in (*state.records.values(), *new) if record.open and enters(record.event)}
+    return {table for table, stored in state.wishes.stragglers.items() if stored.lost} - begun
 
 
 def identified(event: DdlEvent, tables: Mapping[TableId, TableId]) -> DdlEvent:
@@ -106,16 +115,25 @@ def _entered(event: DdlEvent, definition: Document, tables: Mapping[TableId, Tab
     return replace(event, description=known)
 
 
-def _is_recorded_elsewhere(event: DdlEvent, records: Mapping[Position, DdlRecord]) -> bool:
-    """Of a cluster, a watch that begins between two shards' entries of a change of options shows it at its coordinator's end; another one has shown
-    it at the last owner's entry. One that does not know the owners shows indexes at the table's next UUID (docs/decisions/0099). Options are set, and
-    an index is there, so once is enough.
-    """
-    if event.type not in (DdlType.MODIFY, DdlType.CREATE_INDEXES):
-        return False
-    of_table = [record.event for record in records.values() if record.event.id == event.id]
-    recorded = frozenset[Document]().union(*(_parts(each) for each in of_table if each.type is event.type))
-    return _parts(event) <= recorded and any(each.position > event.position for each in of_table)
+@dataclass(slots=True)
+class _Recorded:
+    """The records, by their tables once that matters."""
+
+    records: Iterable[DdlRecord]
+    by_table: dict[TableId | None, list[DdlEvent]] = field(default_factory=dict)
+
+    def elsewhere(self, event: DdlEvent) -> bool:
+        """Of a cluster, a watch that begins between two shards' entries of a change of options shows it at its coordinator's end; another one has
+        shown it at the last owner's entry. One that does not know the owners shows indexes at the table's next UUID (docs/decisions/0099). Options
+        are set, and an index is there, so once is enough.
+        """
+        if event.type not in (DdlType.MODIFY, DdlType.CREATE_INDEXES):
+            return False
+        for record in self.records if not self.by_table else ():
+            self.by_table.setdefault(record.event.id, []).append(record.event)
+        of_table = self.by_table.get(event.id, [])
+        recorded = frozenset[Document]().union(*(_parts(each) for each in of_table if each.type is event.type))
+        return _parts(event) <= recorded and any(each.position > event.position for each in of_table)
 
 
 def _parts(event: DdlEvent) -> frozenset[Document]:
@@ -176,9 +194,9 @@ def _record_own(
 
 
 def _may_lack_ddl(state: ChangefeedState, table: TableId) -> bool:
-    """Of a table whose history is lost with a shard: DDL that this shard alone has logged is lost, too."""
+    """Of a table that is lost, since its DDLs are not recorded; with a shard, those that this shard alone has logged are lost, too."""
     stored = state.wishes.stragglers.get(table)
-    return state.history is not None and stored is not None and stored.lost
+    return stored is not None and stored.lost
 
 
 def asked_about(event: DdlEvent) -> tuple[Position, TableId | None]:

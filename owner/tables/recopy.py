@@ -18,8 +18,8 @@ copy stands in its place; it replaces the view by one of the present definition.
 At a sink of messages there is nothing beside, and no exchange: `enter` becomes a message, behind which the copy stands. What a stopped
 table had not sent is skipped, and the message says so.
 
-A table whose history is lost with a shard of a cluster is looked up in the source's catalog before: DDL that this shard alone has logged is lost,
-too. Meanwhile nothing passes the published barrier.
+A table that is lost is looked up in the source's catalog before: its DDLs were not recorded, or, if a shard of a cluster is gone, nobody has read
+those that this shard alone has logged. Meanwhile nothing passes the published barrier.
 
 No table is there before it knows of the DDL. A table in copy may stand at the barrier while its chunks are being read (`processor/copy/plan.py`),
 which says nothing about a DDL there.

@@ -24,6 +24,7 @@ import owner.deployments.gone_shards
 import owner.etcd_view
 import owner.owner
 import owner.tables.node_standings
+import owner.tables.outgrown
 import processor.copy.steps
 import processor.lanes.windows
 import processor.limits.limiter
@@ -544,6 +545,8 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
+        (owner.tables.outgrown, "_MOST", 1),
+        (owner.tables.outgrown, "_MOST_IN_ALL", 3),
         (source.sharded.hosts.former_shards, "GONE_AFTER", timedelta(seconds=12)),
         (owner.deployments.gone_shards, "_EVERY_SECONDS", 1.0),
         (owner.tables.node_standings, "PATIENCE", timedelta(seconds=3)),

@@ -40,7 +40,6 @@ from changefeed.records import (
     DdlRecord,
     DdlState,
     NodeId,
-    Straggler,
 )
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change
@@ -410,13 +409,15 @@ class Judge:
     def lost(self) -> bool:
         """Whether it stopped because the oplog has lost needed events, and this is true."""
         status, needed = self._status, self.needed
-        if any(self._is_lost(straggler) for straggler, _ in self._etcd.stragglers.values()):
+        if any(map(self.is_lost, self._etcd.stragglers)):
             return True
         if status is None or status.lifecycle.error is None or status.lifecycle.error.code != HistoryLost.code:
             return False
         return self._source.has_lost(needed or ClusterTime(0, 0))
 
-    def _is_lost(self, straggler: Straggler) -> bool:
+    def is_lost(self, life: TableId) -> bool:
+        """Whether a straggler says that its rows are lost, and this is true. Too many DDLs may wait for it instead."""
+        straggler, _ = self._etcd.stragglers[life]
         begin, error = self._source.begin_of_transactions(placed(straggler.at).ts), straggler.error
         return error is not None and error.code == HistoryLost.code and self._source.has_lost(begin)
 

@@ -82,8 +82,12 @@ class User:
         if self._patient_until is None and self._recopies.random() < self._copies_anew:
             self._ask_of_one(TableVerb.RECOPY, self._recopies)
         retired = isinstance(self._cluster.source, ClusterSource) and self._cluster.source.retired
-        for table in self._lost() if self._copies_anew or retired else ():
-            self._ask(table, TableVerb.RECOPY)
+        for table in self._lost():
+            outgrown = not self._cluster.judge.is_lost(table)
+            if outgrown:
+                self._cluster.machine.count("user: sees a table that too many DDLs wait for")
+            if self._copies_anew or retired or outgrown:
+                self._ask(table, TableVerb.RECOPY)
         for table in self._waiting():
             if self._random.random() < self._eager:
                 anew = self._patient_until is None and self._recopies.random() < self._copies_anew

@@ -135,6 +135,29 @@ def test_a_changefeed_finishes_without_its_stopped_table_when_an_operator_says_s
     assert list(trouble.target["orders"].index_information()) == ["_id_"]
 
 
+def test_a_table_that_is_stopped_for_too_many_ddls_is_copied_anew_with_those_that_nobody_kept(
+    trouble: Trouble, database: str
+) -> None:
+    trouble.sluice("table", "stop", database, f"{database}.orders")
+    for change in range(1001):
+        trouble.source.command("collMod", "orders", validator={"$comment": f"change {change}"})
+    lost = trouble.until_trouble("orders", "lost")
+    assert "it stands still, and 1001 DDLs of it wait, more than are kept" in lost["error"]["message"]
+    trouble.source.command("collMod", "orders", validator={"$comment": "the last one"})
+    trouble.source["orders"].create_index("nobody kept")
+    for table in ("notes", "items"):
+        trouble.until_followed(table, "while lost")
+    ddls = json.loads(trouble.sluice("ddl", "list", database, "-o", "json"))
+    assert [ddl["state"] for ddl in ddls] == ["pending"] * 1001
+    assert "copied anew" in trouble.refused("table", "resume", database, f"{database}.orders")
+    trouble.sluice("table", "recopy", database, f"{database}.orders", "--yes")
+    trouble.until_followed("orders", "after")
+    trouble.until_trouble("orders", "")
+    assert "identical" in trouble.sluice("verify", database)
+    assert trouble.target["orders"].options()["validator"] == {"$comment": "the last one"}
+    assert list(trouble.target["orders"].index_information()) == ["_id_", "nobody kept_1"]
+
+
 @pytest.mark.soak
 def test_a_stopped_table_survives_the_death_of_its_node_and_ends_with_its_drop(
     trouble_of_two_nodes: Trouble, database: str

@@ -10,7 +10,7 @@ from changefeed.errors import DdlRefused, HistoryLost
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Scope, Straggler
+from changefeed.records import DdlRecord, DdlState, Scope, Straggler
 from changefeed.table import TableId, TableName
 from owner.ddl import barrier
 from owner.ddl.stragglers import NOTHING, StoredStraggler, Waiting, not_awaited, wait
@@ -162,6 +162,20 @@ def test_a_refused_ddl_of_a_table_that_ends_is_needless_where_it_leaves_no_trace
     shared = ddl(7, DdlType.CREATE_INDEXES, A, B, refused=True)
     assert increments(waiting([shared, drop], {}, a=7, b=7).needless) == []
     assert increments(waiting([replace(drop, refused=REFUSED)], {}, a=9).needless) == []
+
+
+def test_a_stopped_table_that_ends_skips_what_nothing_has_begun_of_once_nothing_of_it_is_written() -> None:
+    index, options = ddl(7, DdlType.CREATE_INDEXES, A, background=True), ddl(8, DdlType.MODIFY, A)
+    named, later, drop = ddl(9, DdlType.RENAME, A), ddl(10, DdlType.MODIFY, A), ddl(12, DdlType.DROP, A, ended=(A,))
+    records = [index, options, named, later, drop]
+    assert increments(waiting(records, {A: stopped(5)}, a=5).needless) == [7, 8], "not before what has to run"
+    assert increments(waiting([later, drop], {A: stopped(5)}, a=5).needless) == [10]
+    assert increments(waiting(records, {A: stopped(5)}, obeyed=False, a=5).needless) == []
+    assert increments(waiting(records, {}, a=5).needless) == [], "it is on its way"
+    begun = replace(index, state=DdlState.EXECUTING)
+    assert increments(waiting([begun, options, drop], {A: stopped(5)}, a=5).needless) == []
+    shared = ddl(7, DdlType.MODIFY, A, B)
+    assert increments(waiting([shared, options, drop], {A: stopped(5)}, a=5, b=7).needless) == []
 
 
 def test_only_a_stop_without_history_is_lost() -> None:
