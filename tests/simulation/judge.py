@@ -65,6 +65,7 @@ class Judge:
     def __init__(self, cluster: Cluster, agreement: Agreement) -> None:
         self._cluster = cluster
         self._source = cluster.source
+        self._letters = cluster.target.letters
         self._agreement = agreement
         self._etcd = EtcdRecords(cluster)
         self._effects: set[tuple[Position, TableName, str]] = set()
@@ -78,6 +79,7 @@ class Judge:
         self._damaged: dict[tuple[TableId, Any], Position] = {}
         """Rows that another client changed at the target, by life and key, each with the position of its last event so far."""
         self._touched: set[tuple[TableId, Any]] = set()
+        self._may_differ = set[TableId]()
         self._late_from: Position | None = None
         """From where on the late tables are in the filter."""
         cluster.target.judge = self
@@ -95,7 +97,7 @@ class Judge:
         self._check_writer(thread, life, key)
         self._check_not_stopped(life, f"row {key}")
         self._damaged.pop((life, key), None)
-        if row is None or thread.copies or (life, key) in self._touched:
+        if row is None or thread.copies or (life, key) in self._touched | self._letters.ever:
             return
         position = self._source.version_at.get((table, row["v"]))
         if position is None:
@@ -158,6 +160,15 @@ class Judge:
         present = self._present_by_life()
         rows = dict.fromkeys((self._source.table_id(life), key) for life, key in self._damaged if life in present)
         return [(table, key) for table, key in rows if table in living]
+
+    @property
+    def lettered(self) -> list[tuple[TableId, Any]]:
+        """The rows with open letters, of tables that are replicated, by life and key."""
+        present = self._present_by_life()
+        living = {table.id for name, table in self._source.tables.items() if self.wants(name)}
+        return [
+            (life, key) for life, key in self._letters.open if life in present and self._source.table_id(life) in living
+        ]
 
     def build_is_sent(self, thread: Thread, name: TableName) -> None:
         """Here and not where it begins: a build has no time limit, so nothing says when its command arrives. Whether it should not have begun by
@@ -245,7 +256,7 @@ class Judge:
             self._count("DDL of a stopped table that ends")
             return
         due = self._source.by_id[table].rows_before(placed(record.position))
-        touched = {key for id, key in self._touched if id == life} | collection.of_others.keys()
+        touched = {key for id, key in self._touched | self._letters.ever if id == life} | collection.of_others.keys()
         if self._source.half_dropped.get(table, record.position) < record.position:
             touched |= due.keys() - collection.rows.keys()
         if _but(collection.rows, touched) != _but(due, touched):
@@ -295,6 +306,10 @@ class Judge:
         for change in changes:
             if change.key == LAYOUT.status(FEED) and change.now is not None:
                 self._check_status(self._cluster.decoder(ChangefeedStatus, change.now))
+
+    def lets_differ(self, record: DdlRecord) -> None:
+        """A user asks to skip a DDL: the options and indexes of its tables may differ from now on."""
+        self._may_differ |= set(map(self._source.table_id, lives_in(record)))
 
     def known_as(self, table: TableId) -> TableId:
         """Its present life."""
@@ -358,7 +373,7 @@ class Judge:
         self, table: TableId, key: Any, versions: list[tuple[Position, Row | None]], found: Row | None, at: Position
     ) -> None:
         index = bisect_left(versions, at, key=lambda version: version[0])
-        if not index or self._may_be_damaged(table, key, versions[index - 1][0]):
+        if not index or self._may_be_damaged(table, key, versions[index - 1][0]) or self._has_a_letter(table, key):
             return
         allowed = [row["v"] if row else None for _, row in versions[index - 1 :]]
         moves = any((table, version) in self._source.moved for version in allowed[1:])
@@ -368,6 +383,9 @@ class Judge:
             raise Violation(
                 f"I2: checkpoint {at}, but row {key} of {table} is {found}; expected a version of {allowed}"
             )
+
+    def _has_a_letter(self, table: TableId, key: Any) -> bool:
+        return any((life, key) in self._letters.open for life in self._source.ids_of(table))
 
     def _may_be_damaged(self, table: TableId, key: Any, last: Position) -> bool:
         """Whether a damaged row may still be wrong: no change of it was replicated since, or its table no longer exists at the source."""
@@ -502,6 +520,7 @@ class Judge:
                 for difference in definition_differences(
                     table.options, table.indexes, collection.options, collection.indexes
                 )
+                if table.id not in self._may_differ
             ]
         return differences
 

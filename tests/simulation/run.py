@@ -35,8 +35,9 @@ from tests.simulation.faults import Faults
 from tests.simulation.judge import Judge
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.source_counts import count_source
+from tests.simulation.target.letters import LETTERS
 from tests.simulation.user import User
-from tests.simulation.workload import Workload
+from tests.simulation.workload import COLLECTIONS, KEYS, Workload
 
 _LATE = 0.25
 """The part of the runs in which tables are added to the filter."""
@@ -45,6 +46,8 @@ _RETIRES = 0.4
 """The part of the clusters with more shards of which one is removed."""
 _SHARDED = 0.3
 """The part of the runs whose source is a sharded cluster."""
+_LETTERS = 0.4
+"""The part of the runs in which rows that the target refuses become dead letters."""
 _SETTLING = 200.0
 """Seconds within which the changefeed must have recovered: back-offs and leases end within a minute."""
 _TELL_EVERY = 10.0
@@ -123,7 +126,7 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     machine.count(f"capture: {capture}")
     limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if limited else {}
     delay = {"delay": random.choice(("1s", "3s", "10s"))} if delayed else {}
-    configuration = Configuration.parse({**_configuration(random, agreement, always), **limits, **delay})
+    configuration = Configuration.parse({**_configuration(machine.seed, random, agreement, always), **limits, **delay})
     judge = cluster.judge = Judge(cluster, agreement)
     share, clones = random.choice(_DENSE_DDL if kept else _DDL), always is Capture.OPLOG
     workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept)
@@ -145,7 +148,8 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     _retire_a_shard(cluster, end)
     user = User(cluster, random)
     user.repairs = user.repairs and not kept
-    accidents = _accidents(cluster, random, end, user, kept=kept) if faults else None
+    letters = configuration.dead_letter is not None
+    accidents = _accidents(cluster, random, end, user, kept=kept, letters=letters) if faults else None
     machine.run(end, lambda: bool(judge.failed))
     if accidents is not None:
         accidents.end()
@@ -167,11 +171,24 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     _check_convergence(judge, user)
 
 
-def _accidents(cluster: Cluster, random: Random, end: float, user: User, *, kept: bool) -> Faults:
+def _accidents(cluster: Cluster, random: Random, end: float, user: User, *, kept: bool, letters: bool) -> Faults:
     accidents = Faults(cluster, random, end, user)
+    if letters:
+        _refuse_rows(cluster, Random(f"refused rows {cluster.machine.seed}"), end)
     if kept:
         cluster.source.slow_reads = random.choice(_SLOW_READS)
     return accidents
+
+
+def _refuse_rows(cluster: Cluster, random: Random, end: float) -> None:
+    """The target refuses one row after another, each for a while."""
+    machine, refused = cluster.machine, cluster.target.refuses_key
+    row = random.choice(COLLECTIONS), random.randrange(KEYS)
+    refused.add(row)
+    machine.note("target", f"refuses {row} for a while")
+    machine.after(random.choice((0.3, 3.0, 15.0)), lambda: refused.discard(row))
+    if machine.now < end:
+        machine.after(random.random() * 6, lambda: _refuse_rows(cluster, random, end))
 
 
 def _retire_a_shard(cluster: Cluster, end: float) -> None:
@@ -196,7 +213,7 @@ def _capture(cluster: Cluster, random: Random) -> tuple[Capture, Capture | None]
 
 def _check_convergence(judge: Judge, user: User) -> None:
     if not user.content:
-        raise Violation(f"I7: these rows were not repaired: {judge.damaged}")
+        raise Violation(f"I7: not repaired: {judge.damaged}; refused: {judge.lettered}")
     differences = judge.differences(repaired=user.repairs)
     if differences:
         raise Violation("I6: " + "; ".join(differences))
@@ -211,7 +228,8 @@ def _act_until(machine: Machine, workload: Workload, end: float, pace: float) ->
     machine.after(machine.random.random() * 2, act)
 
 
-def _configuration(random: Random, agreement: Agreement, capture: Capture | None) -> dict[str, Any]:
+def _configuration(seed: int, random: Random, agreement: Agreement, capture: Capture | None) -> dict[str, Any]:
+    letters = Random(f"letters {seed}").random() < _LETTERS
     images = ({}, {"pre_images": ["shop.*"]}) if capture is Capture.CHANGE_STREAM else ({},)
     return {
         **agreement.configuration(),
@@ -222,6 +240,7 @@ def _configuration(random: Random, agreement: Agreement, capture: Capture | None
         "ddl": {"async_indexes": random.random() < 0.5},
         "pipeline": {**random.choice(images), "max_lag_events": random.choice((3, 20, 1000))},
         "on_divergence": random.choice(("fail", "repair")),
+        **({"dead_letter": str(LETTERS)} if letters else {}),
     }
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import bson
 
 from changefeed.errors import HistoryLost
-from changefeed.records import DdlRecord, RepairRequest, Straggler, TableRequest, TableVerb
+from changefeed.records import DdlRecord, RepairRequest, SkipRequest, Straggler, TableRequest, TableVerb
 from changefeed.table import TableId
 from coordination.layout import child, decode, encode
+from owner.ddl.stragglers import SKIPPABLE
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.source.sharded.cluster import ClusterSource
 
@@ -34,6 +35,9 @@ class User:
         self._recopies = Random(f"recopies {cluster.machine.seed}")
         """Apart from the other choices, so that seeds without it stay what they are."""
         self._copies_anew = self._recopies.choice((0.0, 0.0, 0.1, 0.4))
+        self._skips = Random(f"skips of {cluster.machine.seed}")
+        self._skipping = self._skips.choice((0.0, 0.3))
+        self._letters = Random(f"retries of letters {cluster.machine.seed}")
         self._resumes: Counter[TableId] = Counter()
         self._patient_until: Callable[[], bool] | None = None
         self.repairs = Random(f"repairs of {cluster.machine.seed}").random() < 0.5
@@ -57,8 +61,16 @@ class User:
 
     @property
     def content(self) -> bool:
-        """Nothing is left to be repaired."""
-        return not (self.repairs and self._cluster.judge.damaged)
+        """Nothing is left to be repaired, and no row is refused."""
+        return not (self.repairs and self._cluster.judge.damaged) and not self._cluster.judge.lettered
+
+    def _ask_for_retries(self) -> None:
+        """Of rows that the target has refused."""
+        for table, key in sorted(self._cluster.judge.lettered, key=str):
+            if self._letters.random() < self._eager:
+                self._cluster.machine.count("user: asks for a refused row to be tried again")
+                self._cluster.machine.note("user", f"asks for {key} of {table} to be tried again")
+                self._cluster.target.letters.ask(FEED, table, key)
 
     def _ask_for_repairs(self) -> None:
         etcd, machine = self._cluster.etcd, self._cluster.machine
@@ -77,6 +89,7 @@ class User:
     def _look(self) -> None:
         self._cluster.machine.after(_LOOKS_EVERY, self._look)
         self._ask_for_repairs()
+        self._ask_for_retries()
         if self._patient_until is not None and not self._patient_until():
             return
         if self._patient_until is None and self._recopies.random() < self._copies_anew:
@@ -88,6 +101,9 @@ class User:
                 self._cluster.machine.count("user: sees a table that too many DDLs wait for")
             if self._copies_anew or retired or outgrown:
                 self._ask(table, TableVerb.RECOPY)
+        for record in self._refused():
+            if record.event.type in SKIPPABLE and not record.taken and self._skips.random() < self._skipping:
+                self._skip(record)
         for table in self._waiting():
             if self._random.random() < self._eager:
                 anew = self._patient_until is None and self._recopies.random() < self._copies_anew
@@ -105,14 +121,22 @@ class User:
         return sorted(table for table, straggler in self._stragglers().items() if _lost(straggler))
 
     def _waiting(self) -> list[TableId]:
-        etcd, stragglers = self._cluster.etcd, self._stragglers()
+        stragglers = self._stragglers()
         tables = {table for table, straggler in stragglers.items() if straggler.stopped and not _lost(straggler)}
-        for kv in etcd.range(LAYOUT.ddls(FEED)).items:
-            record = decode(DdlRecord, kv)
-            if record.open and record.refused is not None:
-                own = {record.event.id} if record.event.id is not None else set()
-                tables |= record.scope.tables | record.scope.apart | own
+        for record in self._refused():
+            own = {record.event.id} if record.event.id is not None else set()
+            tables |= record.scope.tables | record.scope.apart | own
         return sorted(tables)
+
+    def _refused(self) -> list[DdlRecord]:
+        records = [decode(DdlRecord, kv) for kv in self._cluster.etcd.range(LAYOUT.ddls(FEED)).items]
+        return [record for record in records if record.open and record.refused is not None]
+
+    def _skip(self, record: DdlRecord) -> None:
+        self._cluster.machine.count("user: asks to skip a DDL")
+        self._cluster.machine.note("user", f"asks to skip {record.event}")
+        self._cluster.judge.lets_differ(record)
+        self._cluster.put(LAYOUT.skip(FEED, record.position), encode(SkipRequest(position=record.position)))
 
     def _ask(self, table: TableId, verb: TableVerb) -> None:
         self._cluster.machine.count(f"user: asks to {verb} a table")

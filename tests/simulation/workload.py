@@ -17,8 +17,8 @@ from tests.simulation.source.tables import Build, NotPossible
 _OUTSIDE = "x_out"
 """Of the filter."""
 COLLECTIONS = ("a", "b", "c", _OUTSIDE)
-_KEYS = 6
-_OLD_KEYS = range(_KEYS, _KEYS + 6)
+KEYS = 6
+_OLD_KEYS = range(KEYS, KEYS + 6)
 """Of rows that come with their table: what deletes them deletes them for good."""
 _VALUES = 8
 _MOVES_FAIL = 0.2
@@ -147,7 +147,7 @@ class Workload:
         written = set[int]()
         with cluster.batch(shared_time=True):
             for owner in table.owners:
-                rows = [{"_id": key, "u": key, "f": f} for key in range(_KEYS) for f in range(0, 100, 9)]
+                rows = [{"_id": key, "u": key, "f": f} for key in range(KEYS) for f in range(0, 100, 9)]
                 fitting = [row for row in rows if table.owner(row) == owner and row["_id"] not in written]
                 if not fitting:
                     continue
@@ -188,7 +188,7 @@ class Workload:
         if random.random() < 0.05:
             self._insert_many(name)
             return
-        key = random.randrange(_KEYS)
+        key = random.randrange(KEYS)
         row = {"_id": key, "u": random.randrange(_VALUES), "f": random.randrange(100)}
         kind = random.choice(("insert", "insert", "update", "update", "update", "replace", "delete"))
         match kind:
@@ -212,7 +212,7 @@ class Workload:
                 with suppress(NotPossible):
                     self._source.update(name, row["_id"], {"f": self._random.randrange(100)}, [])
 
-        keys = self._random.sample(range(_KEYS), 4)
+        keys = self._random.sample(range(KEYS), 4)
         rows = [{"_id": key, "u": self._random.randrange(_VALUES), "f": self._random.randrange(100)} for key in keys]
         parts = rows[:2], rows[2:]
         self._source.insert_many(name, *parts, between=others)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import bson
 import pytest
 from bson.binary import Binary
 from pymongo.errors import OperationFailure
 
+from changefeed.cluster_time import ClusterTime
+from changefeed.event import RowType
+from changefeed.table import TableId, TableName
+from sink.mongodb.letters.dead_letter import beginning_with, letter_update, letters_of, requests_of
+from sink.row import RowChange, TargetTable
 from tests.component.simulation.conftest import ModelTarget, RealTarget
 from tests.component.simulation.served import Asked, code_of
+from tests.simulation.target.letters import LETTERS
 
 Target = ModelTarget | RealTarget
 
@@ -266,3 +273,45 @@ def test_who_builds_an_index_hears_of_a_stepdown_and_the_build_goes_on(slow_targ
     target.let_go()
     target.served.until(target.writable)
     assert target.call(lambda: _build(target)) == 0, "it joins the build, or finds it done"
+
+
+def test_a_dead_letter_is_written_renewed_asked_for_and_deleted(target: Asked) -> None:
+    feed, table = target.database, TableId("a" * 32)
+    mounted = TargetTable(id=table, name=TableName("shop", "a"), source=TableName("shop", "a"))
+    key = bson.encode({"_id": 7})
+    first = RowChange(mounted, RowType.INSERT, key, key, None, ClusterTime(100, 1).to_int(), b"")
+    rejected = letter_update(feed, first, "no")
+    again = letter_update(feed, first._replace(time=ClusterTime(100, 2).to_int()), "not now either")
+    other = letter_update(feed, first._replace(key=bson.encode({"_id": 8})), "no")
+    id = rejected["q"]["_id"]
+
+    def said(command: dict[str, Any]) -> int:
+        return int(target.command({**command, **_MAJORITY}, database=LETTERS.db)["n"])
+
+    def found(condition: Mapping[str, Any]) -> list[dict[str, Any]]:
+        command = {"find": LETTERS.coll, "filter": condition, "singleBatch": True, "batchSize": 10}
+        reply = target.command(command, database=LETTERS.db)
+        return [bson.decode(bson.encode(letter)) for letter in reply["cursor"]["firstBatch"]]
+
+    for statement in (rejected, again, other):
+        assert said({"update": LETTERS.coll, "updates": [statement]}) == 1
+    [letter] = found({"_id": {"$in": [id]}})
+    facts = {name: letter[name] for name in ("first_position", "position", "tries", "error", "changefeed", "table_id")}
+    assert facts == {
+        "first_position": "100.1",
+        "position": "100.2",
+        "tries": 2,
+        "error": "not now either",
+        "changefeed": feed,
+        "table_id": table,
+    }
+    assert letter["event"]["key"] == key
+    assert letter["first_rejected_at"] <= letter["rejected_at"]
+    ranges = [{"_id": beginning_with(letters_of(feed, each))} for each in (table, TableId("b" * 32))]
+    assert len(found({"$or": ranges})) == 2
+    assert found({"_id": beginning_with(requests_of(feed))}) == []
+    assert said({"delete": LETTERS.coll, "deletes": [{"q": {"_id": {"$in": [id]}}, "limit": 0}]}) == 1
+    assert said({"delete": LETTERS.coll, "deletes": [{"q": letter, "limit": 0}]}) == 0
+    earlier = {"_id": beginning_with(letters_of(feed)), "changefeed": {"$exists": False}}
+    assert said({"delete": LETTERS.coll, "deletes": [{"q": earlier, "limit": 0}]}) == 0
+    assert said({"delete": LETTERS.coll, "deletes": [{"q": ranges[0], "limit": 0}]}) == 1

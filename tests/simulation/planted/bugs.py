@@ -11,6 +11,7 @@ from tests.simulation.planted.bug import Bug
 from tests.simulation.planted.cluster_bugs import CLUSTER_BUGS
 from tests.simulation.planted.copy_bugs import COPY_BUGS
 from tests.simulation.planted.history_bugs import HISTORY_BUGS
+from tests.simulation.planted.letter_bugs import LETTER_BUGS
 from tests.simulation.planted.owner_bugs import OWNER_BUGS
 from tests.simulation.planted.window_bugs import WINDOW_BUGS
 
@@ -19,5 +20,6 @@ BUGS: Mapping[str, Bug] = {
     **WINDOW_BUGS,
     **HISTORY_BUGS,
     **COPY_BUGS,
+    **LETTER_BUGS,
     **CLUSTER_BUGS,
 }

@@ -7,8 +7,9 @@ may happen between two of them. The answers are those of real servers: `tests/co
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Self
 
 import bson
@@ -20,6 +21,7 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, Opera
 from changefeed.table import TableName
 from tests.simulation.clockwork.network import Network
 from tests.simulation.target.ddl import COMMANDS, Definitions, same_primary
+from tests.simulation.target.letters import LETTERS
 from tests.simulation.target.server import Collection, Row, TargetServer, duplicate, failure
 from tests.unit.sink.mongodb.rows import update_model
 
@@ -205,7 +207,9 @@ class _Database:
                 self._in_time()
                 return self._write(verb, body)
             case "find":
-                return {"cursor": {"firstBatch": list(self._found(TableName(self._db, body[verb]), body["filter"]))}}
+                name = TableName(self._db, body[verb])
+                found = self._server.letters.find if name == LETTERS else partial(self._found, name)
+                return {"cursor": {"firstBatch": list(found(body["filter"]))}}
             case _:
                 self._take_time(self._server.slow_ddl, "DDL")
                 self._in_time()
@@ -232,7 +236,7 @@ class _Database:
         if verb == "aggregate":
             return {"cursor": {"firstBatch": self._aggregated(transaction, TableName(self._db, body[verb]), body)}}
         for name, kind, statement in _statements(self._db, verb, body):
-            key = _decoded(statement["document" if kind == "insert" else "q"])["_id"]
+            key = _key_of(kind, statement)
             transaction.seen.setdefault((name, key), transaction.rows(self._server, name).get(key))
             transaction.statements.append((name, kind, statement))
         return {"n": 1, "ok": 1.0}
@@ -281,7 +285,8 @@ class _Database:
                 self._in_time()
                 same_primary(self._server, election)
             try:
-                matched = self._one(name, kind, statement)
+                letter = name == LETTERS
+                matched = self._letter(kind, statement) if letter else self._one(name, kind, statement)
                 results.append({"ok": 1.0, "idx": number, "n": matched})
             except OperationFailure as refused:
                 results.append({"ok": 0.0, "idx": number, "n": 0, **(refused.details or {})})
@@ -304,7 +309,7 @@ class _Database:
         if name.coll in server.breaks_tasks_with_rows_of:
             server.machine.count("target: row that breaks its task")
             raise RuntimeError("a bug")
-        if name.coll in server.refuses_rows_of and kind != "delete":
+        if kind != "delete" and server.refuses_row(name, _key_of(kind, statement)):
             server.machine.count("target: row that is refused")
             raise failure(121, f"Document failed validation in {name}")
         collection = server.collections.get(name)
@@ -340,6 +345,11 @@ class _Database:
         self._put(name, after)
         return 1
 
+    def _letter(self, kind: str, statement: Mapping[str, Any]) -> int:
+        letters, machine = self._server.letters, self._server.machine
+        machine.count(f"target: {kind} of a dead letter")
+        return letters.delete(statement["q"]) if kind == "delete" else letters.update(statement, machine.now)
+
     def _put(self, name: TableName, row: Row) -> None:
         collection = self._server.collections.setdefault(name, Collection(uuid.UUID(int=1).bytes))
         for spec in collection.indexes.values():
@@ -361,6 +371,22 @@ class _Collection:
 
     def with_options(self, *_: object) -> _Collection:
         return self
+
+    def delete_many(self, condition: Mapping[str, Any]) -> None:
+        deletes = [{"q": condition, "limit": 0}]
+        concern = {"w": "majority", "wtimeout": 20_000}
+        self._client[self._name.db].command({"delete": self._name.coll, "deletes": deletes, "writeConcern": concern})
+
+    def count_documents(self, condition: Mapping[str, Any], **_: object) -> int:
+        self._travel()
+        return len(self._client.server.letters.matching(condition))
+
+    def aggregate(self, stages: Sequence[Mapping[str, Any]], **_: object) -> list[dict[str, Any]]:
+        """How old the oldest letter is, and how large all are."""
+        self._travel()
+        found = self._client.server.letters.matching(stages[0]["$match"])
+        since = min((letter["first_rejected_at"] for letter in found), default=None)
+        return [{"_id": None, "since": since, "bytes": sum(len(bson.encode(letter)) for letter in found)}]
 
     def find_one(self, *_: object) -> Any:
         self._travel()
@@ -427,6 +453,10 @@ def _updated(before: Row, operation: Any) -> Row:
     if isinstance(operation, list) or any(name.startswith("$") for name in operation):
         return update_model.apply(before, operation)
     return _decoded(operation)
+
+
+def _key_of(kind: str, statement: Mapping[str, Any]) -> Any:
+    return _decoded(statement["document" if kind == "insert" else "q"])["_id"]
 
 
 def _decoded(document: Any) -> Row:

@@ -17,6 +17,7 @@ from tests.simulation.clockwork.machine import Machine, Thread, Violation
 from tests.simulation.clockwork.network import Network
 from tests.simulation.clockwork.substitutes import Waiters
 from tests.simulation.source.tables import ID_INDEX
+from tests.simulation.target.letters import Letters
 from tests.simulation.target.majority import Majority
 
 Row = dict[str, Any]
@@ -94,6 +95,7 @@ class TargetServer:
         """Called when a copy has created a collection: what other clients write there."""
         self.wire = machine.random.choice((17, 25))
         self.majority = Majority(machine)
+        self.letters = Letters(self.majority)
         self.reached: Callable[[str], None] = lambda point: None
         """Called where an accident does most harm."""
         self.slow_ddl = self.slow_rows = self.slow_builds = 0.0
@@ -101,8 +103,13 @@ class TargetServer:
         self.refuses_ddl_of: set[str] = set()
         """Collections, in any database, of which it takes no DDL that it otherwise would."""
         self.refuses_rows_of: set[str] = set()
+        self.refuses_key: set[tuple[str, Any]] = set()
+        """Single rows, by collection and key."""
         self.breaks_tasks_with_rows_of: set[str] = set()
         """Collections whose rows meet a bug, so that nothing says whose fault the failure is."""
+
+    def refuses_row(self, name: TableName, key: Any) -> bool:
+        return name.coll in self.refuses_rows_of or (name.coll, key) in self.refuses_key
 
     def elect(self) -> None:
         """Clients that wait for an answer get an error, since their primary is gone. No build ends by it."""
