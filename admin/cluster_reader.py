@@ -7,16 +7,26 @@ reads what it had left out. If the mirror does not follow etcd, a read raises an
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 from changefeed.errors import CoordinationUnavailable, NotFoundError
+from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.position import Position
-from changefeed.records import Assignment, ChangefeedId, ChangefeedStatus, NodeId, NodeRecord, PositionReport
-from changefeed.table import TableId, TableSchema
+from changefeed.records import (
+    Assignment,
+    ChangefeedId,
+    ChangefeedStatus,
+    DdlRecord,
+    NodeId,
+    NodeRecord,
+    PositionReport,
+)
+from changefeed.table import TableId, TableSchema, defined
 from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.election import ElectedOwner, owner_in
@@ -132,8 +142,19 @@ def tables_of(known: OwnerView) -> ChangefeedTables:
     replicated = KnownTables(known.status.copy_starts, known.bases, known.records.values()).replicated
     versions = SchemaStore.from_records(known.bases.values(), known.records.values()).versions
     living = tuple(schema for _, schema in versions.living())
+    living += _about_to_begin_again(known.records.values(), {schema.id for schema in living})
     floor = known.floor(known.status.checkpoint)
     return ChangefeedTables(living=living, progress=TableProgress().next(replicated, known.nodes({}), floor))
+
+
+def _about_to_begin_again(records: Iterable[DdlRecord], living: AbstractSet[TableId]) -> tuple[TableSchema, ...]:
+    """Tables that are copied anew and have left for it: to a user they are there all the time."""
+    entering = (record.event for record in records if record.open and record.event.type is DdlType.ENTER)
+    return tuple(
+        defined(event.description, event.id, event.table, event.position)
+        for event in entering
+        if event.id is not None and event.table is not None and event.id not in living
+    )
 
 
 def follows(known: OwnerView) -> bool:

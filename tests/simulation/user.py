@@ -23,6 +23,8 @@ from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.source.sharded.cluster import ClusterSource
 
 _LOOKS_EVERY = 1.0
+_ACTS_ON_OUTGROWN = 0.15
+"""How often it has a table copied anew that too many DDLs wait for. Meanwhile there are more."""
 _RESUMES_IN_VAIN = 10
 """A table that waits again after so many resumes is copied anew. A unique index is refused again and again if a repaired row is newer than it."""
 
@@ -94,13 +96,7 @@ class User:
             return
         if self._patient_until is None and self._recopies.random() < self._copies_anew:
             self._ask_of_one(TableVerb.RECOPY, self._recopies)
-        retired = isinstance(self._cluster.source, ClusterSource) and self._cluster.source.retired
-        for table in self._lost():
-            outgrown = not self._cluster.judge.is_lost(table)
-            if outgrown:
-                self._cluster.machine.count("user: sees a table that too many DDLs wait for")
-            if self._copies_anew or retired or outgrown:
-                self._ask(table, TableVerb.RECOPY)
+        self._see_to_lost_tables()
         for record in self._refused():
             if record.event.type in SKIPPABLE and not record.taken and self._skips.random() < self._skipping:
                 self._skip(record)
@@ -110,6 +106,18 @@ class User:
                 anew = anew or self._resumes[table] >= _RESUMES_IN_VAIN
                 self._resumes[table] = 0 if anew else self._resumes[table] + 1
                 self._ask(table, TableVerb.RECOPY if anew else TableVerb.RESUME)
+
+    def _see_to_lost_tables(self) -> None:
+        source = self._cluster.source
+        retired = isinstance(source, ClusterSource) and source.retired
+        for table in self._lost():
+            if self._cluster.judge.is_lost(table):
+                acts = bool(self._copies_anew or retired)
+            else:
+                self._cluster.machine.count("user: sees a table that too many DDLs wait for")
+                acts = self._patient_until is not None or self._skips.random() < _ACTS_ON_OUTGROWN
+            if acts:
+                self._ask(table, TableVerb.RECOPY)
 
     def _stragglers(self) -> dict[TableId, Straggler]:
         return {
