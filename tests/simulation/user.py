@@ -39,6 +39,8 @@ class User:
         self._copies_anew = self._recopies.choice((0.0, 0.0, 0.1, 0.4))
         self._skips = Random(f"skips of {cluster.machine.seed}")
         self._skipping = self._skips.choice((0.0, 0.3))
+        self._stops = Random(f"stops {cluster.machine.seed}")
+        self._stopping = self._stops.choice((0.0, 0.0, 0.15))
         self._letters = Random(f"retries of letters {cluster.machine.seed}")
         self._resumes: Counter[TableId] = Counter()
         self._patient_until: Callable[[], bool] | None = None
@@ -94,8 +96,8 @@ class User:
         self._ask_for_retries()
         if self._patient_until is not None and not self._patient_until():
             return
-        if self._patient_until is None and self._recopies.random() < self._copies_anew:
-            self._ask_of_one(TableVerb.RECOPY, self._recopies)
+        if self._patient_until is None:
+            self._ask_now_and_then()
         self._see_to_lost_tables()
         for record in self._refused():
             if record.event.type in SKIPPABLE and not record.taken and self._skips.random() < self._skipping:
@@ -106,6 +108,12 @@ class User:
                 anew = anew or self._resumes[table] >= _RESUMES_IN_VAIN
                 self._resumes[table] = 0 if anew else self._resumes[table] + 1
                 self._ask(table, TableVerb.RECOPY if anew else TableVerb.RESUME)
+
+    def _ask_now_and_then(self) -> None:
+        if self._recopies.random() < self._copies_anew:
+            self._ask_of_one(TableVerb.RECOPY, self._recopies)
+        if self._stops.random() < self._stopping:
+            self._ask_of_one(TableVerb.STOP, self._stops)
 
     def _see_to_lost_tables(self) -> None:
         source = self._cluster.source

@@ -261,11 +261,6 @@ def _a_lost_table_is_copied_as_it_was_known() -> AbstractContextManager[Any]:
     return patch("owner.decision.recording._may_lack_ddl", lambda *_: False)
 
 
-def _a_lost_table_stays_lost_to_its_ddls() -> AbstractContextManager[Any]:
-    """Also to those after the beginning of its copy."""
-    return patch("owner.decision.recording.enters", lambda _: False)
-
-
 OWNER_BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 80),
@@ -299,7 +294,6 @@ OWNER_BUGS: Mapping[str, Bug] = {
     "own DDLs overtake those of the source": Bug(_own_ddls_overtake_those_of_the_source, 200),
     "the tables of a window that fails stay together": Bug(_the_tables_of_a_window_that_fails_stay_together, 100),
     "a table that fails fails its changefeed": Bug(_a_table_that_fails_fails_its_changefeed, 100),
-    "a lost table is copied as it was known": Bug(_a_lost_table_is_copied_as_it_was_known, 2000),
-    "a lost table stays lost to its DDLs": Bug(_a_lost_table_stays_lost_to_its_ddls, 2000),
+    "a lost table is copied as it was known": Bug(_a_lost_table_is_copied_as_it_was_known, 600),
     "a table enters while its node has it": Bug(_a_table_enters_while_its_node_has_it, 120),
 }
