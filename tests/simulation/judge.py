@@ -1,6 +1,6 @@
 """`Judge`: checks the invariants at each effect at the target and at each write to etcd, with full knowledge of source and target.
 
-It decides on its own what is to be replicated, and which definitions are equal (`fairness.py`). Of the product it uses only the form of
+It decides on its own what is to be replicated, and which definitions are equal (`agreement.py`). Of the product it uses only the form of
 the records.
 
 The source tells tables apart by what they are, a changefeed by the ids under which it takes them in. A table of a cluster that leaves the filter,

@@ -1,6 +1,6 @@
-"""`TargetServer`: collections in memory, the effects on them, and what an election rolls back. `target_client.py` has the commands.
+"""`TargetServer`: collections in memory, the effects on them, and what an election rolls back. `client.py` and `ddl.py` have the commands.
 
-An effect is visible at once and durable once a majority has it (`target_majority.py`). An index on rows is built beside other writes, and
+An effect is visible at once and durable once a majority has it (`majority.py`). An index on rows is built beside other writes, and
 its build goes on when its client is gone.
 """
 
