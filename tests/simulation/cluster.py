@@ -75,11 +75,11 @@ from processor.spark.stay_plan import StayLimits
 from processor.spark.stays import Stays
 from processor.task.worker_resources import ChangefeedResources, WorkerResources
 from sink.mongodb import commander
-from tests.simulation.agreement import DATABASES
 from tests.simulation.clockwork import substitutes
 from tests.simulation.clockwork.machine import Machine, Process, Thread
 from tests.simulation.clockwork.network import EtcdLine, Network
 from tests.simulation.clockwork.telephone import Exchange, SimulatedSwitchboard
+from tests.simulation.judgement.agreement import DATABASES
 from tests.simulation.source.client import SourceClient
 from tests.simulation.source.server import SourceServer
 from tests.simulation.source.sharded.client import ShardClient

@@ -27,14 +27,14 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, OnDivergence
 from changefeed.records import ChangefeedId, ChangefeedInfo, Role
 from coordination.layout import encode
-from tests.simulation.agreement import Agreement
 from tests.simulation.clockwork.machine import Machine, Violation
 from tests.simulation.clockwork.substitutes import installed
 from tests.simulation.cluster import LAYOUT, Cluster, wired
 from tests.simulation.faults import Faults
-from tests.simulation.judge import Judge
+from tests.simulation.judgement.agreement import Agreement
+from tests.simulation.judgement.judge import Judge
+from tests.simulation.judgement.source_counts import count_source
 from tests.simulation.source.sharded.cluster import ClusterSource
-from tests.simulation.source_counts import count_source
 from tests.simulation.target.letters import LETTERS
 from tests.simulation.user import User
 from tests.simulation.workload import COLLECTIONS, KEYS, Workload

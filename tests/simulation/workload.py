@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 
 from changefeed.table import TableName
-from tests.simulation.agreement import DATABASES
+from tests.simulation.judgement.agreement import DATABASES
 from tests.simulation.source.server import SourceServer
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.source.sharded.placement import PlacedTable

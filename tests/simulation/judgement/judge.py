@@ -44,11 +44,11 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change
 from coordination.layout import child
-from tests.simulation.agreement import DATABASES, Agreement, definition_differences
 from tests.simulation.clockwork.machine import Thread, Violation
 from tests.simulation.clockwork.substitutes import EPOCH
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
-from tests.simulation.etcd_records import EtcdRecords, lives_in
+from tests.simulation.judgement.agreement import DATABASES, Agreement, definition_differences
+from tests.simulation.judgement.etcd_records import EtcdRecords, lives_in
 from tests.simulation.source.oplog import placed
 from tests.simulation.source.tables import Ddl, Table
 from tests.simulation.target.server import Collection, DdlEffect

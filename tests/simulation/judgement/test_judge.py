@@ -17,11 +17,11 @@ from changefeed.records import DdlRecord, DdlState, Scope
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change, KeyValue
 from coordination.layout import encode
-from tests.simulation.agreement import Agreement
 from tests.simulation.clockwork.machine import Machine, Thread, Violation
 from tests.simulation.clockwork.substitutes import installed
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
-from tests.simulation.judge import Judge
+from tests.simulation.judgement.agreement import Agreement
+from tests.simulation.judgement.judge import Judge
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.source.tables import Row
 from tests.simulation.target.server import Collection
