@@ -7,42 +7,14 @@ their node.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
-import coordination.decoded
-import coordination.failpoint
-import owner.changefeed_owner
-import owner.ddl.jobs
-import owner.deployments.connections
-import owner.deployments.gone_shards
 import owner.etcd_view
-import owner.owner
-import owner.tables.node_standings
-import owner.tables.outgrown
-import processor.copy.steps
-import processor.lanes.windows
-import processor.limits.limiter
 import processor.processor
-import processor.spark.attempts
-import processor.spark.fitness
-import processor.task.look
-import processor.task.permit
-import processor.task.rows.applier
-import processor.task.staying_task
-import processor.task.window_task
-import processor.task.worker_resources
-import sink.mongodb.rows.write_run
-import source.opening
-import source.oplog.row_reader
-import source.sharded.cluster_clients
-import source.sharded.hosts.former_shards
-import source.tables.chunks
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable, RetryableError
@@ -64,28 +36,21 @@ from coordination.mirror import Mirror, Replica
 from coordination.session import open_session
 from node.membership import Membership
 from owner.capture_change import obstacle
-from processor.copy.steps import CopyAnswer, CopyStep
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
-from processor.limits.token_bucket import TokenBucket
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import Group
 from processor.spark.spark_watch import SparkWatch, WatchedJobs
 from processor.spark.stay_plan import StayLimits
 from processor.spark.stays import Stays
-from processor.task.worker_resources import ChangefeedResources, WorkerResources
-from sink.mongodb import commander
+from processor.task.worker_resources import WorkerResources
 from tests.simulation.clockwork import substitutes
 from tests.simulation.clockwork.machine import Machine, Process, Thread
 from tests.simulation.clockwork.network import EtcdLine, Network
 from tests.simulation.clockwork.telephone import Exchange, SimulatedSwitchboard
 from tests.simulation.judgement.agreement import DATABASES
-from tests.simulation.source.client import SourceClient
 from tests.simulation.source.server import SourceServer
-from tests.simulation.source.sharded.client import ShardClient
 from tests.simulation.source.sharded.cluster import ClusterSource
-from tests.simulation.source.sharded.config_servers import CONFIG
-from tests.simulation.target.client import TargetClient
 from tests.simulation.target.server import TargetServer
 
 TTL = timedelta(seconds=4)
@@ -475,28 +440,6 @@ def node_of(thread: Thread) -> str:
     return thread.process.name.partition("/")[0]
 
 
-class _ResourcesByProcess:
-    """Each worker process has resources of its own."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster.worker_resources, name)
-
-
-class SimulatedBucket:
-    """As the workers of one executor share it; here each process is an executor."""
-
-    def __init__(self, name: str) -> None:
-        self._bucket = TokenBucket()
-
-    def take(self, cost_seconds: float, share: float, told_at: float) -> float:
-        now = substitutes.monotonic()
-        self._bucket, wait = self._bucket.told(share, told_at, now).take(cost_seconds, now)
-        return wait
-
-
 class Decoder:
     """Decodes each value once, since values never change and every node reads each of them."""
 
@@ -508,101 +451,3 @@ class Decoder:
         if found is None:
             found = self._known[kind, kv.value] = decode(kind, kv)
         return found
-
-
-@contextmanager
-def wired(cluster: Cluster) -> Iterator[None]:
-    """Connects the product to the simulated services. Intervals are shortened, so that much happens within a minute.
-
-    This is done by patches, since the product connects deep inside, by the addresses in a changefeed's configuration.
-    """
-
-    def source_client(uri: str, **__: object) -> SourceClient:
-        server = cluster.source
-        if isinstance(server, ClusterSource):
-            return ShardClient(server, uri.partition("replicaSet=")[2] or CONFIG, cluster.network)
-        return SourceClient(server, cluster.network, secondary=server.from_secondaries)
-
-    def target(_: str) -> TargetClient:
-        return TargetClient(cluster.target, cluster.network)
-
-    def copying(bench: ChangefeedResources, work: CopyStep) -> CopyAnswer:
-        thread = cluster.machine.current
-        assert thread is not None
-        thread.copies = work.schema.id
-        try:
-            return copy(bench, work)
-        finally:
-            thread.copies = None
-
-    copy = processor.copy.steps._done
-    resources_by_process = _ResourcesByProcess(cluster)
-    decoder = cluster.decoder
-    waiting_ddls = Random(f"waiting DDLs of {cluster.machine.seed}").choice((0, 1, 1000))
-    attributes: list[tuple[Any, str, Any]] = [
-        (source.opening, "connect", source_client),
-        (source.sharded.cluster_clients, "connect", source_client),
-        (owner.deployments.connections, "connect_to_target", target),
-        (owner.owner, "_TICK", timedelta(seconds=0.5)),
-        (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
-        (owner.changefeed_owner, "_HISTORY", 2),
-        (owner.tables.outgrown, "_MOST", waiting_ddls),
-        (source.sharded.hosts.former_shards, "GONE_AFTER", timedelta(seconds=12)),
-        (owner.deployments.gone_shards, "_EVERY_SECONDS", 1.0),
-        (owner.tables.node_standings, "PATIENCE", timedelta(seconds=3)),
-        (owner.tables.node_standings, "SERVES_FOR", timedelta(seconds=2)),
-        (owner.tables.node_standings, "INHERITS", timedelta(seconds=6)),
-        (owner.tables.node_standings, "HOLD", timedelta(seconds=4)),
-        (owner.tables.node_standings, "LONGEST_HOLD", timedelta(seconds=16)),
-        (processor.spark.fitness, "DOUBT", timedelta(seconds=3)),
-        (processor.spark.fitness, "TRIAL", timedelta(seconds=1)),
-        (processor.spark.fitness, "LONGEST_TRIAL", timedelta(seconds=8)),
-        (processor.spark.fitness, "TRIAL_PAUSE", timedelta(seconds=0.5)),
-        (processor.spark.fitness, "LONGEST_PAUSE", timedelta(seconds=4)),
-        (processor.processor, "_TICK", timedelta(seconds=0.5)),
-        (processor.processor, "_LEAST_PAUSE", timedelta(seconds=0.05)),
-        (source.oplog.row_reader, "_LOOKED_AT", 10),
-        (coordination.failpoint, "reach", lambda point, *_: cluster.reached(point)),
-        (coordination.decoded, "decode", decoder),
-        (processor.task.permit, "decode", decoder),
-        (processor.lanes.windows, "_OPLOG_SLICE_BYTES", 1),
-        (processor.lanes.windows, "_SLICE_BYTES", 1),
-        (processor.task.rows.applier, "BATCH_CHANGES", 3),
-        (processor.task.rows.applier, "FIRST_CHANGES", 3),
-        (processor.task.rows.applier, "_LEAST_CHANGES", 1),
-        (processor.task.rows.applier, "LONGEST_SECONDS", 0.02),
-        (processor.task.rows.applier, "LONGEST_SETTLED_SECONDS", 0.1),
-        (processor.task.rows.applier, "HELD_UP_SECONDS", 0.01),
-        (sink.mongodb.rows.write_run, "FIRST", 1),
-        (processor.task.worker_resources, "connect_to_target", target),
-        (processor.task.worker_resources, "EtcdClient", lambda _: cluster.line()),
-        (processor.task.worker_resources, "_make_lasting", lambda: None),
-        (processor.task.worker_resources, "SharedBucket", SimulatedBucket),
-        (processor.task.window_task, "worker_resources", resources_by_process),
-        (processor.copy.steps, "worker_resources", resources_by_process),
-        (processor.task.look, "worker_resources", resources_by_process),
-        (processor.task.staying_task, "worker_resources", resources_by_process),
-        (processor.task.staying_task, "dial", cluster.exchange.dial),
-        (processor.copy.steps, "_done", copying),
-    ]
-    defaults: list[tuple[Any, dict[str, Any]]] = [
-        (owner.owner.Owner.__init__, {"margin": BUDGET}),
-        (commander.Commander.__init__, {"pause": substitutes.sleep}),
-        (
-            processor.limits.limiter.Limiter.__init__,
-            {"monotonic": substitutes.monotonic, "pause": substitutes.sleep},
-        ),
-        (processor.spark.attempts.Attempts.__init__, {"budget": BUDGET}),
-        (
-            processor.task.permit.TaskPermit.__init__,
-            {"monotonic": substitutes.monotonic, "budget": BUDGET, "look_every": LOOK_EVERY},
-        ),
-    ]
-    if isinstance(cluster.source, ClusterSource):
-        attributes.append((source.tables.chunks, "_SMALLEST_FRACTION", 1))
-    with ExitStack() as stack:
-        for module, name, value in attributes:
-            stack.enter_context(patch.object(module, name, value))
-        for function, values in defaults:
-            stack.enter_context(patch.dict(function.__kwdefaults__, values))
-        yield

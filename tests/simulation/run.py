@@ -29,7 +29,7 @@ from changefeed.records import ChangefeedId, ChangefeedInfo, Role
 from coordination.layout import encode
 from tests.simulation.clockwork.machine import Machine, Violation
 from tests.simulation.clockwork.substitutes import installed
-from tests.simulation.cluster import LAYOUT, Cluster, wired
+from tests.simulation.cluster import LAYOUT, Cluster
 from tests.simulation.faults import Faults
 from tests.simulation.judgement.agreement import Agreement
 from tests.simulation.judgement.judge import Judge
@@ -37,6 +37,7 @@ from tests.simulation.judgement.source_counts import count_source
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.target.letters import LETTERS
 from tests.simulation.user import User
+from tests.simulation.wiring import wired
 from tests.simulation.workload import COLLECTIONS, KEYS, Workload
 
 _LATE = 0.25
