@@ -39,6 +39,8 @@ class EtcdRecords:
         """The DDLs whose records were there and done."""
         self.lives: dict[Position, frozenset[TableId]] = {}
         """The ids by which each DDL's record names its tables."""
+        self.entered: dict[TableId, Position] = {}
+        """Where the tables that were copied anew have begun again."""
         self.stragglers: dict[TableId, tuple[Straggler, int]] = {}
         """The stragglers by life, each with the revision of its record."""
         self.never_made: set[TableId] = set()
@@ -104,6 +106,8 @@ class EtcdRecords:
             self._count(f"own DDL: {record.event.type} {record.state}")
         self.ddls[key] = record
         self.lives[placed(record.position)] = lives_in(record)
+        if record.event.type is DdlType.ENTER and record.event.id is not None:
+            self.entered[record.event.id] = placed(record.position)
         if record.state is DdlState.SKIPPED and record.event.type is DdlType.CREATE and record.event.id is not None:
             self.never_made.add(record.event.id)
 

@@ -44,6 +44,7 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change
 from coordination.layout import child
+from owner.ddl.stragglers import SKIPPABLE
 from tests.simulation.clockwork.machine import Thread, Violation
 from tests.simulation.clockwork.substitutes import EPOCH
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
@@ -96,7 +97,6 @@ class Judge:
         table = self._source.table_id(life)
         self._check_writer(thread, life, key)
         self._check_not_stopped(life, f"row {key}")
-        self._damaged.pop((life, key), None)
         if row is None or thread.copies or (life, key) in self._touched | self._letters.ever:
             return
         position = self._source.version_at.get((table, row["v"]))
@@ -110,8 +110,16 @@ class Judge:
             if ddl.position > position and ddl.position in self._done and not self._background(ddl):
                 raise Violation(f"I1: {kind} of {row} at {position} into {name} after {ddl.type} at {ddl.position}")
 
+    def kept(self, life: TableId | None, key: Any) -> None:
+        known = self._damaged.pop((life, key), None) if life is not None else None
+        if life is not None and known is not None:
+            self._cluster.target.majority.lacks(lambda: self._damaged.update({(life, key): known}))
+
     def _of_another_life(self, ddl: Ddl, life: TableId) -> bool:
         table_id = self._source.table_id
+        of_before = ddl.position < self._etcd.entered.get(life, ddl.position)
+        if of_before and ddl.position not in self._etcd.lives and ddl.type in SKIPPABLE:
+            return True  # the table was lost, so nobody recorded it
         named = {id for id in self._etcd.lives.get(ddl.position, ()) if table_id(id) == table_id(life)}
         return bool(named) and life not in named
 

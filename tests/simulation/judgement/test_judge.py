@@ -23,7 +23,7 @@ from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.judgement.agreement import Agreement
 from tests.simulation.judgement.judge import Judge
 from tests.simulation.source.sharded.cluster import ClusterSource
-from tests.simulation.source.tables import Row
+from tests.simulation.source.tables import Ddl, Row
 from tests.simulation.target.server import Collection
 
 INSIDE, OUTSIDE, INSIDE_AGAIN = TableName("crm", "b"), TableName("crm", "x_out"), TableName("crm", "a")
@@ -136,3 +136,29 @@ def test_what_another_client_changed_in_a_life_that_has_ended_is_not_wrong_any_m
     judge._damaged |= {(first, 1): _at(10), (second, 2): _at(10)}
     judge._cluster.target.collections[INSIDE] = Collection(_SECOND_UUID, table=second)
     assert judge.damaged == [(first, 2)]
+
+
+def test_a_row_that_another_client_changed_is_wrong_until_a_write_of_it_is_durable(judge: Judge) -> None:
+    """Not only until one is sent, which the target may refuse (seed 9504234)."""
+    first, _ = _two_uuids(judge)
+    judge._damaged[first, 1] = _at(10)
+    majority = judge._cluster.target.majority
+    majority.hold(1e9)
+    judge.kept(first, 1)
+    assert not judge._damaged
+    judge._cluster.machine.random.seed(1)
+    while not judge._damaged and majority._lacking:
+        majority.elect()
+    assert judge._damaged == {(first, 1): _at(10)}
+
+
+def test_a_ddl_that_nobody_recorded_belongs_to_the_life_before_that_of_a_table_that_was_lost(judge: Judge) -> None:
+    """Seed 9503653."""
+    first, _ = _two_uuids(judge)
+    dropped = Ddl(_at(10), DdlType.DROP_INDEXES, frozenset({first}), frozenset({INSIDE}))
+    assert not judge._of_another_life(dropped, first)
+    event = DdlEvent(position=_at(20), type=DdlType.ENTER, db="crm", table=INSIDE, id=first)
+    _write(judge, DdlRecord(event=event, scope=Scope(apart=frozenset({first})), seen_at=_SEEN_AT))
+    assert judge._of_another_life(dropped, first)
+    _write(judge, replace(_index(first), state=DdlState.PENDING))
+    assert not judge._of_another_life(dropped, first), "it is recorded after all"

@@ -324,15 +324,17 @@ class _Database:
             if row["_id"] in rows:
                 raise duplicate("_id", row["_id"])
             self._put(name, row)
+            server.judge.kept(table, row["_id"])
             return 1
         query = _decoded(statement["q"])
         key = query["_id"]
         if kind == "delete":
             server.judge.row(thread, name, table, kind, key, None)
-            if collection is not None and key in rows:
+            there = collection is not None and key in rows
+            if collection is not None and there:
                 collection.keep(key, None, self._server.majority)
-                return 1
-            return 0
+            server.judge.kept(table, key)
+            return int(there)
         before = rows.get(key)
         fits = before is None or "$expr" not in query or update_model.fits(before, query["$expr"])
         if not fits or (before is None and not statement.get("upsert")):
@@ -343,6 +345,7 @@ class _Database:
             raise failure(28, str(refused)) from refused
         server.judge.row(thread, name, table, kind, key, after)
         self._put(name, after)
+        server.judge.kept(table, key)
         return 1
 
     def _letter(self, kind: str, statement: Mapping[str, Any]) -> int:

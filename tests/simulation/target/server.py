@@ -76,6 +76,9 @@ class Judge(Protocol):
         self, thread: Thread, name: TableName, table: TableId | None, kind: str, key: Any, row: Row | None
     ) -> None: ...
 
+    def kept(self, table: TableId | None, key: Any) -> None:
+        """Called after the effect: the row was not refused."""
+
     def build_is_sent(self, thread: Thread, name: TableName) -> None: ...
 
     def ddl(
