@@ -63,7 +63,7 @@ COPY_BUGS: Mapping[str, Bug] = {
         _copies_are_followed_past_chunks_that_are_being_read, 500
     ),
     "deletes are held for chunks that nobody clears": Bug(
-        _deletes_are_held_for_chunks_that_nobody_clears, 30, kept=True
+        _deletes_are_held_for_chunks_that_nobody_clears, 40, kept=True
     ),
     "chunks that nobody clears are read once": Bug(_chunks_that_nobody_clears_are_read_once, 100, kept=True),
     "the rest of a divided chunk counts as read": Bug(_the_rest_of_a_divided_chunk_counts_as_read, 30),
