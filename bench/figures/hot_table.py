@@ -75,7 +75,7 @@ def hot_table(stack: DevStack) -> list[Figure]:
         _create_tables(source, target, database)
         id = product.create(database)
         product.until_begun(id)
-        calm = _CalmTables(source, target, product, database, fastest=_rest())
+        calm = _CalmTables(source, target, product, database, fastest=_work_at_rest())
         without = calm.comparable_lags()
         _console.print(f"the calm tables alone: {without}")
         with _elsewhere(stack, source, database, most * _TIMES).running():
@@ -136,7 +136,7 @@ def _most(target: Client) -> float:
     return most
 
 
-def _rest() -> float:
+def _work_at_rest() -> float:
     with FixedWork() as work:
         time.sleep(_REST_SECONDS)
     return work.micros

@@ -39,13 +39,13 @@ def ddl_steps(
         for record in state.records.values()
         if record.open and (why := _goes_on_without(record, state, waiting, classifier))
     ]
-    needless = {step.record.position for step in releases}
+    released = {step.record.position for step in releases}
     others: list[Step] = []
     begun = Counter[DdlState]()
     for record in gate.runnable:
         progress = state.executions.get(record.position)
         too_many = progress is None and begun[record.state] == _MOST_BEGUN
-        if record.position not in state.records or record.position in needless or too_many:
+        if record.position not in state.records or record.position in released or too_many:
             continue
         step = next_step(
             _as_it_can_be(_as_wished_now(record, classifier), waiting, state.checkpoints),

@@ -44,7 +44,6 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change
 from coordination.layout import child
-from owner.ddl.stragglers import SKIPPABLE
 from tests.simulation.clockwork.machine import Thread, Violation
 from tests.simulation.clockwork.substitutes import EPOCH
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
@@ -60,6 +59,9 @@ _OF_OTHERS = 1000
 """The key of a row that only the target has."""
 _THERE_BEFORE = 0.7
 """The part of a table's rows that the target has before a copy that may remove nothing."""
+
+_OF_A_DEFINITION = (DdlType.CREATE_INDEXES, DdlType.DROP_INDEXES, DdlType.MODIFY)
+"""They change options and indexes alone."""
 
 
 class Judge:
@@ -81,6 +83,7 @@ class Judge:
         """Rows that another client changed at the target, by life and key, each with the position of its last event so far."""
         self._touched: set[tuple[TableId, Any]] = set()
         self._may_differ = set[TableId]()
+        """Tables of which users have skipped a change of options or indexes."""
         self._late_from: Position | None = None
         """From where on the late tables are in the filter."""
         cluster.target.judge = self
@@ -118,7 +121,7 @@ class Judge:
     def _of_another_life(self, ddl: Ddl, life: TableId) -> bool:
         table_id = self._source.table_id
         of_before = ddl.position < self._etcd.entered.get(life, ddl.position)
-        if of_before and ddl.position not in self._etcd.lives and ddl.type in SKIPPABLE:
+        if of_before and ddl.position not in self._etcd.lives and ddl.type in _OF_A_DEFINITION:
             return True  # the table was lost, so nobody recorded it
         named = {id for id in self._etcd.lives.get(ddl.position, ()) if table_id(id) == table_id(life)}
         return bool(named) and life not in named
