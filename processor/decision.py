@@ -33,7 +33,7 @@ from changefeed.shards import Shards, differing
 from changefeed.table import TableId
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
 from processor.lanes.lanes import ApartLane, LaneJob, Lanes
-from processor.lanes.sink_share import STILL_SECONDS
+from processor.lanes.sink_share import STILL_SECONDS, SinkShare
 from processor.lanes.windows import Finished, Pace, WindowLimits, span_seconds
 from processor.task.job import JobOutcome
 
@@ -246,8 +246,9 @@ def succeeded(
     else:
         paces = replace(paces, own=paces.own.after(finished, limits))
     slow = slowest(outcome, max(slow_seconds, span_seconds(job.scan) - 1))
-    if apart is None and slow is not None and slow in lanes.tables:
-        lanes = lanes.put_apart(ApartLane(tables=frozenset({slow}), pace=paces.of(whole), slow=True))
+    if apart is None and slow is not None and slow in lanes.tables and _has_others(whole):
+        sink = SinkShare(share=1.0) if _wrote_alone(outcome) else SinkShare()
+        lanes = lanes.put_apart(ApartLane(tables=frozenset({slow}), pace=paces.of(whole), slow=True, sink=sink))
     lasting = following.trouble if following.trouble and following.trouble.retry_at is None else None
     return replace(
         following,
@@ -316,8 +317,18 @@ def settled(following: Following, job: LaneJob) -> bool:
     return lane is not None and lane.slow and lane.sink.settled
 
 
+def _has_others(job: LaneJob) -> bool:
+    """Whether the job has several tables. Those without a row in its window wait for its end, too."""
+    return max(len(job.tables), sum(job.of(table) is not None for table in job.own_windows)) > 1
+
+
+def _wrote_alone(outcome: JobOutcome) -> bool:
+    """Whether no other table has had a row. A window that has ended early says nothing of that."""
+    return outcome.ended is None and len(outcome.writing) == 1
+
+
 def slowest(outcome: JobOutcome, seconds: float) -> TableId | None:
-    """The table that held up a window of several tables, if the window took longer than so many seconds, and most of the time for that table."""
+    """The table that held up a window, if the window took longer than so many seconds, and most of the time for that table."""
     took = outcome.took.total_seconds()
     return outcome.busiest(took) if took > seconds else None
 

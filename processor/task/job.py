@@ -22,7 +22,6 @@ from processor.task.copied_ranges import CopiedRanges
 from sink.receipt import Receipt
 
 _MOST_SAMPLES = 5
-_LEAST_TABLES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +129,8 @@ class JobOutcome:
     waited: float = 0.0
 
     def busiest(self, seconds: float) -> TableId | None:
-        """The table for which the sink was busy for most of these seconds, if it was busy with others too."""
-        if len(self.writing) < _LEAST_TABLES:
+        """The table for which the sink was busy for most of these seconds."""
+        if not self.writing:
             return None
         table, busy = max(self.writing.items(), key=lambda each: each[1])
         return table if busy > max(seconds, sum(self.writing.values())) / 2 else None

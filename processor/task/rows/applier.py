@@ -174,7 +174,7 @@ class Applier:
         batch = self._taken()
         self._wait()
         took = time.monotonic() - self._begun_at
-        held_up = took > HELD_UP_SECONDS and self.outcome.busiest(took) is not None
+        held_up = took > HELD_UP_SECONDS and len(self.outcome.writing) > 1 and self.outcome.busiest(took) is not None
         self.overdue = took > self._longest or held_up
         self._writing = self._beside.submit(self._written, batch)
 

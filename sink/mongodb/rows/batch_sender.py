@@ -8,6 +8,7 @@ import time
 import structlog
 
 from changefeed.errors import RowRejected, SinkUnavailable, SluiceError
+from changefeed.table import TableId
 from sink.mongodb.commander import Commander, TargetReply
 from sink.mongodb.rows.bulk_command import BulkOutcome, CommandBody, command_of, outcome_of
 from sink.mongodb.rows.bulk_plan import Batch, phase
@@ -38,6 +39,10 @@ class BatchSender:
         if batch.joined or (kind != 0 and not self._shares):
             return self._most
         return min(self._most, self._sizes.most(first.table.id, kind) or self._most)
+
+    def may_share(self, table: TableId) -> bool:
+        """Whether a command may contain changes of other tables besides."""
+        return self._sizes.may_share(table)
 
     @property
     def _shares(self) -> bool:
@@ -97,6 +102,9 @@ class BatchSender:
             self.result.took(first.table.id, seconds)
             self._sizes.took(first.table.id, phase(first), len(batch.changes), seconds)
             return
+        tables = {change.table.id for change in batch.changes}
+        if len(tables) > 1:
+            self._sizes.took_together(tables, seconds)
         each = seconds / len(batch.changes)
         for change in batch.changes:
             self.result.took(change.table.id, each)

@@ -13,7 +13,7 @@ If the server has `bulkWrite`, small commands of several tables share one comman
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -21,7 +21,7 @@ from typing import Any
 
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
-from changefeed.table import TableName
+from changefeed.table import TableId, TableName
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.row import RowChange, TargetTable
 
@@ -81,7 +81,10 @@ def upserted(changes: Sequence[RowChange]) -> Sequence[RowChange]:
     ]
 
 
-def plan(changes: Sequence[RowChange], limits: Limits) -> list[Batch]:
+def plan(
+    changes: Sequence[RowChange], limits: Limits, may_share: Callable[[TableId], bool] = lambda _: True
+) -> list[Batch]:
+    """`may_share`: whether changes of a table may share a command with those of others, if the limits say so."""
     by_table: dict[TableName, list[RowChange]] = {}
     table: TargetTable | None = None
     rows: list[RowChange] = []
@@ -98,7 +101,7 @@ def plan(changes: Sequence[RowChange], limits: Limits) -> list[Batch]:
         else:
             _levels(rows, levels)
     for level in levels:
-        batches += _joined(level) if limits.joined else level
+        batches += _joined(level, may_share) if limits.joined else level
     return [part for batch in batches for part in _cut(batch, limits)]
 
 
@@ -136,19 +139,22 @@ def _level(levels: list[list[Batch]], number: int) -> list[Batch]:
     return levels[number]
 
 
-def _joined(level: list[Batch]) -> list[Batch]:
+def _joined(level: list[Batch], may_share: Callable[[TableId], bool]) -> list[Batch]:
     """Joins the tables with few changes in a level into one command; its phases stay in order, because a key may occur twice."""
     sizes: Counter[TableName] = Counter()
     for batch in level:
         sizes[batch.changes[0].table.name] += len(batch.changes)
-    small = [batch for batch in level if sizes[batch.changes[0].table.name] <= _SMALL]
+    small: list[Batch] = []
+    rest: list[Batch] = []
+    for batch in level:
+        table = batch.changes[0].table
+        (small if sizes[table.name] <= _SMALL and may_share(table.id) else rest).append(batch)
     if len(small) < 2:
         return level
     small.sort(key=lambda batch: phase(batch.changes[0]))
     changes = [change for batch in small for change in batch.changes]
     keys = {(change.table.name, row_key(change.key)) for change in changes}
-    large = [batch for batch in level if sizes[batch.changes[0].table.name] > _SMALL]
-    return [*large, Batch(changes, ordered=len(keys) < len(changes), joined=True)]
+    return [*rest, Batch(changes, ordered=len(keys) < len(changes), joined=True)]
 
 
 def _cut(batch: Batch, limits: Limits) -> Iterator[Batch]:

@@ -153,7 +153,7 @@ class WriteRun:
         limits = self._limits()
         if limits.router:
             changes = self._shard_keys.known(changes)
-        planned = plan(upserted(changes) if replay else changes, limits)
+        planned = plan(upserted(changes) if replay else changes, limits, self._sender.may_share)
         batches = [batch if _sharded(batch) else batch.ready(command_of(batch)) for batch in planned]
         return partial(self._write, changes, batches, replay=replay)
 

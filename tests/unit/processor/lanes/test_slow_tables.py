@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from changefeed.position import Window
 from changefeed.table import TableId
 from processor import decision
 from processor.lanes.sink_share import FIRST, STILL_SECONDS
@@ -103,12 +104,38 @@ def test_of_tables_that_are_written_side_by_side_none_is_slow_for_its_share_alon
     assert node.apart() == []
 
 
-def test_the_only_busy_table_and_a_window_faster_than_its_time_are_not_slow() -> None:
+def test_a_window_faster_than_its_time_shows_no_slow_table() -> None:
     node, given = Node(), orders(160, assignment(a=100, b=100))
     [job] = node.tick(given)
     node.succeed(job, took=20.0, a=19.0, b=0.1)
     assert node.apart() == [], "60 seconds in 20"
-    [job] = node.tick(orders(161, given.assignment))
+
+
+def test_a_table_that_writes_alone_holds_up_the_tables_that_will_write() -> None:
+    node, given = Node(), orders(101, assignment(a=100, b=100))
+    [job] = node.tick(given)
+    node.succeed(job, took=3.0, a=2.9)
+    assert node.apart() == [{"a"}]
+    rest, slow = node.tick(orders(103, given.assignment))
+    assert (rest.of(A), decision.sink_share(node.following, slow)) == (None, 1.0), "nobody has waited so far"
+
+
+def test_a_slow_table_that_is_behind_the_others_holds_them_up_though_their_rows_are_not_reached() -> None:
+    """A DDL has held it, so it takes part in the default lane's job from further back."""
+    node, given = Node(), assignment(a=100, b=105, c=105)
+    [job] = node.tick(orders(106, given))
+    assert (job.of(A), job.of(B)) == (Window(at(100), at(106)), Window(at(105), at(106)))
+    outcome = JobOutcome(took=timedelta(seconds=3), writing={A: 2.9}, ended=at(101))
+    node.following = decision.succeeded(node.following, job.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
+    assert node.apart() == [{"a"}]
+    rest, slow = node.tick(orders(107, given))
+    assert (rest.of(A), rest.of(B)) == (None, Window(at(105), at(107)))
+    assert decision.sink_share(node.following, slow) == FIRST
+
+
+def test_the_only_table_of_a_job_holds_up_nobody() -> None:
+    node, given = Node(), orders(101, assignment(a=100))
+    [job] = node.tick(given)
     node.succeed(job, took=3.0, a=2.9)
     assert node.apart() == []
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import bson
 import pytest
@@ -62,6 +63,16 @@ def test_an_ordered_table_is_applied_as_it_comes() -> None:
 def test_small_commands_of_a_level_are_one_where_the_server_takes_it() -> None:
     changes = [_change(_D, 1), _change(_I, 1, _BILLS), _change(_U, 2, _BILLS)]
     assert _shape(plan(changes, _JOINED)) == [(["insert 1 bills", "update 2 bills", "delete 1 orders"], False, True)]
+
+
+def test_a_table_that_may_be_slow_shares_no_command() -> None:
+    slow = replace(_table("slow"), id=TableId("cd" * 16))
+    changes = [_change(_D, 1), _change(_U, 1, slow), _change(_D, 1, slow), _change(_U, 2, _BILLS)]
+    assert _shape(plan(changes, _JOINED, lambda table: table != slow.id)) == [
+        (["update 1 slow"], False, False),
+        (["delete 1 slow"], False, False),
+        (["update 2 bills", "delete 1 orders"], False, True),
+    ]
 
 
 def test_a_command_worth_its_round_trip_goes_alone() -> None:

@@ -44,3 +44,17 @@ def test_updates_say_nothing_about_inserts() -> None:
     sizes = CommandSizes()
     sizes.took(HOT, 1, 100, 0.6)
     assert (sizes.most(HOT, 0), sizes.most(HOT, 1)) == (FIRST, 1)
+
+
+def test_a_long_command_of_several_tables_says_nothing_of_each_so_they_get_commands_of_their_own() -> None:
+    sizes = CommandSizes()
+    assert sizes.may_share(HOT)
+    sizes.took_together([HOT, CALM], 0.05)
+    assert sizes.may_share(HOT)
+    sizes.took_together([HOT, CALM], 0.5)
+    assert (sizes.may_share(HOT), sizes.may_share(CALM)) == (False, False)
+    sizes.took(HOT, 0, 1, 0.5)
+    sizes.took(CALM, 0, 1, 0.002)
+    assert (sizes.may_share(HOT), sizes.may_share(CALM)) == (False, True)
+    sizes.took(HOT, 0, 1, 0.002)
+    assert sizes.may_share(HOT)
