@@ -34,6 +34,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.judgement.agreement import Agreement
 from tests.simulation.judgement.judge import Judge
 from tests.simulation.judgement.source_counts import count_source
+from tests.simulation.slow_table import SlowTable
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.target.letters import LETTERS
 from tests.simulation.user import User
@@ -84,11 +85,12 @@ def simulate(
     delayed: bool = False,
     sharded: bool | None = None,
     kept: bool = False,
+    slow: bool = False,
     planted: Planted = nullcontext,
     keep_history: bool = False,
 ) -> Outcome:
     """`sharded`: whether its source is a sharded cluster; otherwise the seed decides. `limited`: its tasks wait for limits most of the time. `delayed`: it applies what the source has had for some seconds. `kept`: its copies may remove
-    nothing at the target. `planted`: bugs to be found.
+    nothing at the target. `slow`: the target is slow with one table, and nothing else goes wrong. `planted`: bugs to be found.
     """
     begun = time.perf_counter()
     machine = Machine(seed)
@@ -100,7 +102,10 @@ def simulate(
         error = ""
         with wired(cluster), planted():
             try:
-                _live(machine, cluster, faults=faults, limited=limited, delayed=delayed, kept=kept)
+                if slow:
+                    _live_beside_a_slow_table(machine, cluster)
+                else:
+                    _live(machine, cluster, faults=faults, limited=limited, delayed=delayed, kept=kept)
             except Violation as violation:
                 error = str(violation)
             except Exception:  # noqa: BLE001  # every error counts as a failure of this seed
@@ -170,6 +175,28 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
         raise Violation(judge.stuck())
     count_source(cluster, judge.wants)
     _check_convergence(judge, user)
+
+
+def _live_beside_a_slow_table(machine: Machine, cluster: Cluster) -> None:
+    """A window of three events is too short to tell which table is slow."""
+    agreement = Agreement(routed=machine.random.random() < 0.5)
+    capture, always = _capture(cluster, machine.random)
+    options = _configuration(machine.seed, machine.random, agreement, always)
+    pipeline = {**options["pipeline"], "max_lag_events": machine.random.choice((20, 1000))}
+    configuration = Configuration.parse({**options, "start": "initial", "pipeline": pipeline})
+    judge = cluster.judge = Judge(cluster, agreement)
+    slow = SlowTable(cluster, agreement)
+    slow.create()
+    cluster.start("n1", frozenset({Role.OWNER, Role.PROCESSOR}))
+    info = ChangefeedInfo(configuration=configuration, created_at=datetime(2026, 11, 21, tzinfo=UTC), capture=capture)
+    cluster.create(LAYOUT.info(ChangefeedId("feed")), encode(info))
+    machine.run(_SETTLING, lambda: judge.begun and judge.rest_arrived)
+    end = slow.begin()
+    machine.run(end + _SETTLING, lambda: bool(judge.failed) or (judge.arrived and machine.now > end + 2))
+    if judge.failed or not judge.arrived:
+        raise Violation(judge.failed or judge.stuck())
+    if differences := judge.differences():
+        raise Violation("I6: " + "; ".join(differences))
 
 
 def _accidents(cluster: Cluster, random: Random, end: float, user: User, *, kept: bool, letters: bool) -> Faults:
@@ -280,6 +307,7 @@ def many(
     delayed: bool = False,
     sharded: bool | None = None,
     kept: bool = False,
+    slow: bool = False,
     keep_history: bool = False,
     processes: int | None = None,
 ) -> Iterator[Outcome]:
@@ -292,6 +320,7 @@ def many(
         delayed=delayed,
         sharded=sharded,
         kept=kept,
+        slow=slow,
         keep_history=keep_history,
     )
     with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000) as pool:
@@ -315,6 +344,7 @@ def main() -> int:
     parser.add_argument("--delayed", action="store_true", help="with a delay")
     parser.add_argument("--sharded", action="store_true", default=None, help="the source is a sharded cluster")
     parser.add_argument("--kept", action="store_true", help="copies may remove nothing at the target")
+    parser.add_argument("--slow", action="store_true", help="the target is slow with one table, no more")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()
     if options.seed is not None:
@@ -334,6 +364,7 @@ def _replay(options: argparse.Namespace) -> int:
         delayed=options.delayed,
         sharded=options.sharded,
         kept=options.kept,
+        slow=options.slow,
         keep_history=True,
     )
     print(*outcome.history[-options.lines :], told(outcome), sep="\n")
@@ -352,6 +383,7 @@ def _run_many(options: argparse.Namespace) -> int:
         delayed=delayed,
         sharded=options.sharded,
         kept=options.kept,
+        slow=options.slow,
         processes=options.processes,
     )
     for outcome in wanted:

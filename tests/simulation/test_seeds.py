@@ -83,6 +83,9 @@ _SHARDED_ONCE_RED = (
 
 _KEPT_ONCE_RED = (10, 26, 31, 43, 45, 47)
 """Of copies that may remove nothing at the target."""
+
+_SLOW_ONCE_RED = (30,)
+"""Of a target that is slow with one table."""
 _LINES = 60
 
 
@@ -118,6 +121,11 @@ def _unseen() -> range:
 
 def test_tasks_that_wait_for_a_limit_keep_their_promises() -> None:
     red = _red(many(range(4), limited=True))
+    assert not red, red
+
+
+def test_the_rows_of_other_tables_do_not_wait_for_those_of_a_slow_one() -> None:
+    red = _red(many([*range(4), *_SLOW_ONCE_RED], slow=True))
     assert not red, red
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -86,6 +86,8 @@ class Judge:
         """Tables of which users have skipped a change of options or indexes."""
         self._late_from: Position | None = None
         """From where on the late tables are in the filter."""
+        self.seen: Callable[[TableName, ClusterTime], None] = lambda name, ts: None
+        """Called for each change that is written, with its time at the source."""
         cluster.target.judge = self
         if agreement.kept:
             cluster.target.others = self._fill
@@ -105,6 +107,7 @@ class Judge:
         position = self._source.version_at.get((table, row["v"]))
         if position is None:
             raise Violation(f"I1: {kind} of {row} into {name}, but {table} never had it")
+        self.seen(name, position.ts)
         for ddl in self._touching(table):
             if self._of_another_life(ddl, life):
                 continue

@@ -21,6 +21,8 @@ class Bug:
     """Whether the source of these seeds is a sharded cluster."""
     kept: bool = False
     """Whether their copies may remove nothing at the target."""
+    slow: bool = False
+    """Whether their target is slow with one table."""
 
     @property
     def rare(self) -> bool:

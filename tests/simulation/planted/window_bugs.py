@@ -17,6 +17,7 @@ import processor.spark.pipeline
 import processor.task.job
 import processor.task.permit
 from changefeed.errors import PipelineUnavailable
+from processor.lanes.lanes import Lanes
 from processor.spark.attempts import Attempts
 from processor.spark.stays import Stay
 from processor.task.job import JobOutcome
@@ -26,6 +27,7 @@ from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.majority import write_time
+from sink.mongodb.rows.command_sizes import CommandSizes
 from tests.simulation.planted.bug import Bug
 
 
@@ -71,6 +73,23 @@ def _failed_windows_count_as_done() -> AbstractContextManager[Any]:
         return replace(troubled, lanes=following.lanes.finished(number))
 
     return patch("processor.decision.failed", done)
+
+
+def _a_slow_table_stays_with_the_others() -> AbstractContextManager[Any]:
+    return patch("processor.decision.slowest", lambda outcome, seconds: None)
+
+
+def _a_slow_table_shares_commands_with_others() -> AbstractContextManager[Any]:
+    return patch.object(CommandSizes, "may_share", lambda self, table: True)
+
+
+def _others_wait_for_a_slow_lane() -> AbstractContextManager[Any]:
+    plan = processor.lanes.lane_plan.plan
+
+    def planned(lanes: Lanes, *rest: Any) -> Any:
+        return [] if any(map(lanes.lane_of, lanes.running)) else plan(lanes, *rest)
+
+    return patch("processor.decision.plan", planned)
 
 
 def _windows_that_ended_early_count_as_whole() -> AbstractContextManager[Any]:
@@ -130,6 +149,9 @@ WINDOW_BUGS: Mapping[str, Bug] = {
     "windows that ended early count as whole": Bug(_windows_that_ended_early_count_as_whole, 10),
     "a window ends where its last bucket ended": Bug(_a_window_ends_where_its_last_bucket_ended, 60),
     "writes of two primaries are confirmed together": Bug(_writes_of_two_primaries_are_confirmed_together, 200),
+    "a slow table stays with the others": Bug(_a_slow_table_stays_with_the_others, 5, slow=True),
+    "a slow table shares commands with others": Bug(_a_slow_table_shares_commands_with_others, 15, slow=True),
+    "others wait for a slow lane": Bug(_others_wait_for_a_slow_lane, 5, slow=True),
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "rows are not acknowledged by the majority": Bug(_rows_are_not_acknowledged_by_the_majority, 200),
     "DDLs are not acknowledged by the majority": Bug(_ddls_are_not_acknowledged_by_the_majority, 90),

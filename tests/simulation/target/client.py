@@ -204,6 +204,7 @@ class _Database:
                 }
             case "insert" | "update" | "delete" | "bulkWrite":
                 self._take_time(self._server.slow_rows, "rows")
+                self._take_time_for_each(verb, body)
                 self._in_time()
                 return self._write(verb, body)
             case "find":
@@ -222,6 +223,11 @@ class _Database:
             machine.count(f"fault: slow {what}")
             machine.sleep(machine.random.random() * most)
         same_primary(self._server, election)
+
+    def _take_time_for_each(self, verb: str, body: Mapping[str, Any]) -> None:
+        if self._server.slow_rows_of:
+            names = (name for name, _, _ in _statements(self._db, verb, body))
+            self._server.machine.sleep(sum(self._server.slow_rows_of.get(name, 0.0) for name in names))
 
     def _found(self, name: TableName, wanted: Mapping[str, Any]) -> Iterator[RawBSONDocument]:
         key, rows = wanted["_id"], self._rows(name)

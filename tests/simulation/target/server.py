@@ -103,6 +103,8 @@ class TargetServer:
         """Called where an accident does most harm."""
         self.slow_ddl = self.slow_rows = self.slow_builds = 0.0
         """Seconds that a command may take."""
+        self.slow_rows_of: dict[TableName, float] = {}
+        """Seconds that each row takes."""
         self.refuses_ddl_of: set[str] = set()
         """Collections, in any database, of which it takes no DDL that it otherwise would."""
         self.refuses_rows_of: set[str] = set()
