@@ -56,7 +56,7 @@ from owner.deployments.gone_shards import GoneShards, Loss, ReadTable
 from owner.deployments.heartbeats import Heartbeats
 from owner.deployments.leftovers import Leftovers
 from owner.deployments.letter_count import LetterCount
-from owner.deployments.lost_tables import lost_alone, lost_tables
+from owner.deployments.lost_tables import lost_tables, others_go_on
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.deployments.principal_copy import PrincipalCopy
 from owner.deployments.unfinished_copies import UnfinishedCopies
@@ -334,7 +334,7 @@ class ChangefeedOwner:
         assert status.checkpoint is not None
         if status.lifecycle.running:
             lost = self._guard.look(status.checkpoint)
-            errors += [lost] if lost and not lost_alone(known, self._memory.progress, self._guard.window) else []
+            errors += [lost] if lost and not others_go_on(known, self._memory.progress, self._guard.window) else []
             if self._memory.subscription is None:
                 start = max(resolved, known.barrier.position) if known.barrier else resolved
                 self._memory.subscription = self._source.feed.subscribe(start, self._term.wake)

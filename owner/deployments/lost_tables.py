@@ -39,6 +39,17 @@ def lost_alone(known: OwnerView, progress: TableProgress, window: OplogWindow | 
     return lost if lost != others else frozenset()
 
 
+def others_go_on(known: OwnerView, progress: TableProgress, window: OplogWindow | None) -> bool:
+    """Whether what the oplog has lost concerns stragglers and those of `lost_alone` only. The checkpoint follows the other tables a moment after
+    one that has held it became a straggler.
+    """
+    if window is None or not known.isolates:
+        return False
+    apart = known.stragglers.keys() | lost_alone(known, progress, window)
+    least = progress.least(apart)
+    return bool(apart) and least is not None and window.holds(least)
+
+
 def _lost_at(at: Position, window: OplogWindow) -> HistoryLost:
     return HistoryLost(
         f"it is at {at}, which is no longer in the source's oplog (the oldest is {window.oldest_ts}, {window.oldest_ts.to_iso()}); have it copied "
