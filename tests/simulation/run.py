@@ -192,9 +192,11 @@ def _live_beside_a_slow_table(machine: Machine, cluster: Cluster) -> None:
     cluster.create(LAYOUT.info(ChangefeedId("feed")), encode(info))
     machine.run(_SETTLING, lambda: judge.begun and judge.rest_arrived)
     end = slow.begin()
+    User(cluster, machine.random, copies_anew=1.0, patient_until=lambda: judge.rest_arrived)
     machine.run(end + _SETTLING, lambda: bool(judge.failed) or (judge.arrived and machine.now > end + 2))
     if judge.failed or not judge.arrived:
         raise Violation(judge.failed or judge.stuck())
+    count_source(cluster, judge.wants)
     if differences := judge.differences():
         raise Violation("I6: " + "; ".join(differences))
 

@@ -1,4 +1,7 @@
-"""`SlowTable`: for a while the target takes long for each row of one table, and nothing else goes wrong. Rows of other tables do not wait for it (I7)."""
+"""`SlowTable`: for a while the target takes long for each row of one table, and nothing else goes wrong. Rows of other tables do not wait for it (I7).
+
+In half of the seeds the oplog is cut behind the other tables meanwhile. If the slow one is still before the cut, it alone is lost.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tests.simulation.source.replica_set import FIRST_SECOND
 from tests.simulation.source.tables import NotPossible
 
 _TABLES = tuple(TableName(database, coll) for database in DATABASES for coll in ("a", "b", "c"))
-_KEYS, _VALUES = 50, 100
+_KEYS, _VALUES = 19, 100
 _SECONDS = (0.2, 0.5, 1.0)
 """That the target takes for a row of the slow table."""
 _LASTS, _FOUND_WITHIN = 30.0, 12.0
@@ -24,6 +27,8 @@ _PACE = 0.25
 _TO_THE_SLOW_ONE = (1, 4)
 """Rows at a time, where any other table gets one. The target cannot take so many, most often."""
 _DDL = 0.02
+_CUT_AFTER, _KEPT = 22.0, 6.0
+"""Seconds: when the oplog is cut, and how much of it is left."""
 
 
 class SlowTable:
@@ -47,8 +52,16 @@ class SlowTable:
         self._cluster.judge.seen = self._check
         slow[self._slow_at_target] = self._random.choice(_SECONDS)
         machine.after(_LASTS, slow.clear)
+        if self._random.random() < 0.5:
+            machine.after(_CUT_AFTER, self._cut)
         self._write()
         return self._begun_at + _LASTS
+
+    def _cut(self) -> None:
+        machine = self._cluster.machine
+        machine.note("source", f"only {_KEPT} s of its oplog are left")
+        kept = ClusterTime(FIRST_SECOND + int(machine.now - _KEPT), 0)
+        self._cluster.source.one_oplog().forget_before(kept)
 
     def _write(self) -> None:
         machine = self._cluster.machine

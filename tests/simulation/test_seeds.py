@@ -84,7 +84,7 @@ _SHARDED_ONCE_RED = (
 _KEPT_ONCE_RED = (10, 26, 31, 43, 45, 47)
 """Of copies that may remove nothing at the target."""
 
-_SLOW_ONCE_RED = (30,)
+_SLOW_ONCE_RED = (9, 30)
 """Of a target that is slow with one table."""
 _LINES = 60
 

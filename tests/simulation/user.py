@@ -30,13 +30,21 @@ _RESUMES_IN_VAIN = 10
 
 
 class User:
-    def __init__(self, cluster: Cluster, random: Random) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        random: Random,
+        *,
+        copies_anew: float | None = None,
+        patient_until: Callable[[], bool] | None = None,
+    ) -> None:
+        """`copies_anew`: how often; otherwise the seed decides. `patient_until`: from the beginning."""
         self._cluster = cluster
         self._random = random
         self._eager = random.choice((0.0, 0.2, 0.7))
         self._recopies = Random(f"recopies {cluster.machine.seed}")
         """Apart from the other choices, so that seeds without it stay what they are."""
-        self._copies_anew = self._recopies.choice((0.0, 0.0, 0.1, 0.4))
+        self._copies_anew = self._recopies.choice((0.0, 0.0, 0.1, 0.4)) if copies_anew is None else copies_anew
         self._skips = Random(f"skips of {cluster.machine.seed}")
         self._skipping = self._skips.choice((0.0, 0.3))
         self._stops = Random(f"stops {cluster.machine.seed}")
@@ -44,6 +52,8 @@ class User:
         self._letters = Random(f"retries of letters {cluster.machine.seed}")
         self._resumes: Counter[TableId] = Counter()
         self._patient_until: Callable[[], bool] | None = None
+        if patient_until is not None:
+            self.be_patient_until(patient_until)
         self.repairs = Random(f"repairs of {cluster.machine.seed}").random() < 0.5
         """Whether it has damaged rows repaired, as `sluice verify --repair` does: until they are equal."""
         self._look()

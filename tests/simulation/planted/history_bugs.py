@@ -193,7 +193,14 @@ def _parts_of_a_transaction_are_applied_as_they_are_met() -> AbstractContextMana
     return patch("source.oplog.command_entry._true", lambda fields, name: name != b"partialTxn" and true(fields, name))
 
 
+def _a_table_that_cannot_keep_up_is_lost_with_the_others() -> AbstractContextManager[Any]:
+    return patch("owner.changefeed_owner.others_go_on", lambda *_: False)
+
+
 HISTORY_BUGS: Mapping[str, Bug] = {
+    "a table that cannot keep up is lost with the others": Bug(
+        _a_table_that_cannot_keep_up_is_lost_with_the_others, 30, slow=True
+    ),
     "resume tokens are taken as inclusive": Bug(_resume_tokens_are_taken_as_inclusive, 110),
     "an answer counts for the moment at which it is looked at": Bug(
         _an_answer_counts_for_the_moment_at_which_it_is_looked_at, 90

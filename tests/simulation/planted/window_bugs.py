@@ -150,7 +150,7 @@ WINDOW_BUGS: Mapping[str, Bug] = {
     "a window ends where its last bucket ended": Bug(_a_window_ends_where_its_last_bucket_ended, 60),
     "writes of two primaries are confirmed together": Bug(_writes_of_two_primaries_are_confirmed_together, 200),
     "a slow table stays with the others": Bug(_a_slow_table_stays_with_the_others, 5, slow=True),
-    "a slow table shares commands with others": Bug(_a_slow_table_shares_commands_with_others, 15, slow=True),
+    "a slow table shares commands with others": Bug(_a_slow_table_shares_commands_with_others, 40, slow=True),
     "others wait for a slow lane": Bug(_others_wait_for_a_slow_lane, 5, slow=True),
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "rows are not acknowledged by the majority": Bug(_rows_are_not_acknowledged_by_the_majority, 200),
