@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
 
 from devstack.process import wait_until
 from devstack.sharded.router import ClusterRouter, RowRoute
@@ -13,6 +16,7 @@ from devstack.sharded.wire import MAJORITY, CommandFailed
 
 _CHUNK_BYTES = 64 << 20
 _BALANCER_INTERRUPTED = 194
+_INDEX_NOT_FOUND = 27
 _BALANCER_SECONDS = 20.0
 
 Key = Mapping[str, Any]
@@ -29,10 +33,9 @@ class ClusterDdl:
         self._router.refresh(ns)
 
     def create_database(self, db: str, *, primary: str) -> None:
-        more = {} if self._since(6) else {"enableSharding": True}
-        self._router.config(
-            {"_configsvrCreateDatabase": db, "primaryShardId": primary, **more, "writeConcern": MAJORITY}
-        )
+        # below featureCompatibilityVersion 6.0 nothing can be sharded without
+        command = {"_configsvrCreateDatabase": db, "primaryShardId": primary, "enableSharding": True}
+        self._router.config({**command, "writeConcern": MAJORITY})
 
     def drop_database(self, db: str) -> None:
         self._at_primary(db, {"_shardsvrDropDatabase": 1})
@@ -47,6 +50,18 @@ class ClusterDdl:
     def shard(self, ns: str, key: Key, **more: Any) -> None:
         self.coordinated(ns, "_shardsvrCreateCollection", shardKey=key, **more)
 
+    def shard_in_zones(self, ns: str, field: str, points: Sequence[Any], shards: Sequence[str]) -> None:
+        """Between two points a shard has the rows from the beginning: no chunk moves. The zones do not stay."""
+        bounds = [{field: at} for at in (MinKey(), *points, MaxKey())]
+        for lower, upper, shard in zip(bounds, bounds[1:], shards, strict=False):
+            self.zone(ns, lower, upper, shard)
+        try:
+            self.shard(ns, {field: 1})
+        finally:
+            for lower, upper in pairwise(bounds):
+                self.unzone(ns, lower, upper)
+        self.refresh(ns)
+
     def drop(self, ns: str) -> None:
         self.coordinated(ns, "_shardsvrDropCollection")
 
@@ -55,21 +70,22 @@ class ClusterDdl:
         self._router.refresh(to)
 
     def modify(self, ns: str, **options: Any) -> None:
-        """From 6.0 on."""
-        self.coordinated(ns, "_shardsvrCollMod", **options)
+        if self._since(6):
+            self.coordinated(ns, "_shardsvrCollMod", **options)
+        else:
+            self._at_owners(ns, {"collMod": ns.partition(".")[2], **options})
 
     def create_index(self, ns: str, key: Key, **options: Any) -> None:
         """Each shard that owns a part builds it for itself."""
-        db, _, coll = ns.partition(".")
+        coll = ns.partition(".")[2]
         name = "_".join(f"{path}_{order}" for path, order in key.items())
-        command = {"createIndexes": coll, "indexes": [{"key": key, "name": name, **options}], "writeConcern": MAJORITY}
-        self._router.to_owners(
-            ns, lambda shard, versions: self._router.wire(shard).command(db, {**command, **versions})
-        )
+        self._at_owners(ns, {"createIndexes": coll, "indexes": [{"key": key, "name": name, **options}]})
 
     def drop_index(self, ns: str, name: str) -> None:
-        """From 6.0 on."""
-        self.coordinated(ns, "_shardsvrDropIndexes", index=name)
+        if self._since(6):
+            self.coordinated(ns, "_shardsvrDropIndexes", index=name)
+        else:
+            self._at_owners(ns, {"dropIndexes": ns.partition(".")[2], "index": name}, done=_INDEX_NOT_FOUND)
 
     def refine(self, ns: str, key: Key) -> None:
         self.coordinated(ns, "_shardsvrRefineCollectionShardKey", newShardKey=key)
@@ -165,6 +181,21 @@ class ClusterDdl:
     def _zone_of(self, ns: str, lower: Key, upper: Key, zone: str | None) -> None:
         range = {"min": lower, "max": upper, "zone": zone}
         self._router.config({"_configsvrUpdateZoneKeyRange": ns, **range, "writeConcern": MAJORITY})
+
+    def _at_owners(self, ns: str, command: Mapping[str, Any], *, done: int = 0) -> None:
+        """`done`: the refusal of a shard that has done it already, before another one found the routes stale."""
+        db = ns.partition(".")[0]
+        shards: set[str] = set()
+
+        def ask(shard: str, versions: Mapping[str, Any]) -> None:
+            try:
+                self._router.wire(shard).command(db, {**command, **versions, "writeConcern": MAJORITY})
+            except CommandFailed as error:
+                if error.code != done or shard not in shards:
+                    raise
+            shards.add(shard)
+
+        self._router.to_owners(ns, ask)
 
     def _at_primary(self, of: str, command: Mapping[str, Any], *, db: str = "") -> None:
         """The primary shard of a database coordinates what concerns the database."""
