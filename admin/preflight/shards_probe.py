@@ -19,14 +19,20 @@ from source.errors import translated
 from source.oplog.window import OplogWindow
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import CONFIG, ClusterClients
+from source.sharded.hosts.feature_version import TELLS_ORPHANS
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
+from source.sharded.owned.orphans import balancer_runs
 from source.sharded.source import ShardedSource
+from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, REMEDY
 
 _OF_CONFIG = ("collections", "databases", "chunks", "shards", "transactions", "changelog")
 _OF_LAYOUTS = ("tags",)
 """What `shard_target` reads besides."""
 _AT_CONFIG = (("clusterMonitor", "admin"),)
 _AT_SHARDS = (("clusterMonitor", "admin"), ("readAnyDatabase", "admin"))
+_OF_BALANCER = ("settings",)
+_OF_SHARDS = ("transactions",)
+_OF_ORPHANS = tuple(name.coll for name in (MIGRATIONS, RANGES))
 _NOT_PROVEN = (7, 0)
 
 
@@ -47,11 +53,11 @@ def probe_shards(
     problems = list(_senseless(configuration, asked, obstacles))
     with closing(ClusterClients(uri, app_name="sluice-validate")) as clients:
         clients.refuse_others()
-        version = _version(clients.config)
+        version = clients.read_version()
         if version >= _NOT_PROVEN:
             problems.append(
-                f"source: its config servers are MongoDB {version[0]}.{version[1]}; reading the oplogs of shards has been proven for 6.0 "
-                "only, name the cluster's routers (mongos), which are read by change streams"
+                f"source: its config servers are MongoDB {version[0]}.{version[1]}; reading the oplogs of shards has been proven for 5.0 "
+                "and 6.0 only, name the cluster's routers (mongos), which are read by change streams"
             )
         problems += _unreadable(clients, shard_target=configuration.shard_target)
         if problems:
@@ -95,25 +101,27 @@ def _senseless(
         yield "users: users of a sharded cluster are not replicated from its config servers; write false"
 
 
-def _version(client: Client) -> tuple[int, int]:
-    with translated("reading the version of the source"):
-        first, second, *_ = client.server_info()["versionArray"]
-    return first, second
-
-
 def _unreadable(clients: ClusterClients, *, shard_target: bool) -> Iterator[str]:
     """Users of a shard are its own: each deployment is asked."""
     of_config = (*_OF_CONFIG, *_OF_LAYOUTS) if shard_target else _OF_CONFIG
     lacking = _lacking(clients.config, "the config servers", _AT_CONFIG, config=True, of_config=of_config)
+    guarded = not lacking and clients.read_features() < TELLS_ORPHANS
+    if guarded:
+        lacking = _lacking(clients.config, "the config servers", _AT_CONFIG, config=True, of_config=_OF_BALANCER)
     if lacking:
         yield from lacking
         return
+    if guarded and balancer_runs(clients.config):
+        yield f"source: the balancer of the cluster is on: {REMEDY}"
+    of_shards = (*_OF_SHARDS, *_OF_ORPHANS) if guarded else _OF_SHARDS
     for shard, host in sorted(clients.read_shards().items()):
         if shard == CONFIG:
             yield f"source: a shard of it is named {CONFIG}, which a config server has that is a shard itself; name the cluster's routers"
             continue
         try:
-            yield from _lacking(clients.of(shard, host), f"shard {shard} ({host})", _AT_SHARDS, config=False)
+            yield from _lacking(
+                clients.of(shard, host), f"shard {shard} ({host})", _AT_SHARDS, config=False, of_config=of_shards
+            )
         except SluiceError as error:
             yield (
                 f"source: shard {shard} ({host}) cannot be read: {error}; users of a shard are its own, so if the user is missing there, run at "
@@ -127,8 +135,8 @@ def _lacking(
     roles: tuple[tuple[str, str], ...],
     *,
     config: bool,
-    of_config: Sequence[str] = ("transactions",),
-) -> Iterable[str]:
+    of_config: Sequence[str],
+) -> list[str]:
     with translated(f"reading the privileges of the source's user on {where}"):
         privileges = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
     problems = []
@@ -136,7 +144,7 @@ def _lacking(
     for db, coll in wanted:
         if missing := privileges.lacking(["find"], db, coll):
             problems.append(f"source: on {where}, {privileges.problem(missing, f'in {db}.{coll}', *roles)}")
-    if not config and (missing := privileges.lacking_on_the_cluster(["listDatabases"])):
+    if missing := privileges.lacking_on_the_cluster(["getParameter" if config else "listDatabases"]):
         problems.append(f"source: on {where}, {privileges.problem(missing, 'on the cluster', *roles)}")
     if not config and (missing := privileges.lacking(["find", "listCollections", "listIndexes"], "")):
         problems.append(f"source: on {where}, {privileges.problem(missing, 'in all databases', *roles)}")

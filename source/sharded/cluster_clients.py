@@ -13,12 +13,14 @@ from changefeed.errors import SourceUnsupported
 from changefeed.sharded.former import Silence
 from source.connection import HELLO, Client, connect, read_command
 from source.errors import translated
+from source.sharded.hosts.feature_version import FEATURES, feature_version
 from source.sharded.hosts.former_shards import FormerShards
 from source.sharded.hosts.shard_uri import shard_uri
 
 CONFIG = "config"
 """The stream of the config servers. No shard may have this name: the server keeps it for the config shard of 8.0."""
-_OLDEST = (6, 0)
+_OLDEST = (5, 0)
+"""Older shards have no coordinators of DDL, and their chunks are not known by a UUID."""
 
 
 class ClusterClients:
@@ -61,17 +63,33 @@ class ClusterClients:
         return self._clients[CONFIG]
 
     def refuse_others(self) -> None:
-        """Raises `SourceUnsupported` if the URI leads elsewhere, or to servers of which a shard's oplog does not tell orphans apart."""
-        with translated("reading the type and version of the source"):
+        """Raises `SourceUnsupported` if the URI leads elsewhere, or to servers that are too old."""
+        with translated("reading the type of the source"):
             hello = read_command(self.config, "admin", {HELLO: 1})
-            version = read_command(self.config, "admin", {"buildInfo": 1})["versionArray"]
         if not hello.get("configsvr"):
             raise SourceUnsupported(f"{hello.get('setName', 'the source')} is no config server of a sharded cluster")
-        if (version[0], version[1]) < _OLDEST:
+        if (version := self.read_version()) < _OLDEST:
             raise SourceUnsupported(
-                f"the source is a sharded cluster of MongoDB {version[0]}.{version[1]}: its shards log writes to orphaned documents "
-                "as those to owned ones; the oldest version whose oplogs can be read is 6.0"
+                f"the source is a sharded cluster of MongoDB {version[0]}.{version[1]}; the oldest version whose oplogs can be read is 5.0"
             )
+
+    def read_version(self) -> tuple[int, int]:
+        """Of the config servers, which are upgraded first."""
+        with translated("reading the version of the source"):
+            first, second, *_ = read_command(self.config, "admin", {"buildInfo": 1})["versionArray"]
+        return first, second
+
+    def read_features(self) -> tuple[int, int]:
+        """The featureCompatibilityVersion of the config servers. That of a shard is not lower, unless an upgrade or downgrade is under way."""
+        with translated(f"reading the {FEATURES} of the source"):
+            reply = read_command(self.config, "admin", {"getParameter": 1, FEATURES: 1})
+        features = feature_version(reply[FEATURES]["version"])
+        if features < _OLDEST:
+            raise SourceUnsupported(
+                f"the source's {FEATURES} is {features[0]}.{features[1]}; the lowest with which the oplogs of its shards can be read is 5.0: set "
+                f'it with db.adminCommand({{setFeatureCompatibilityVersion: "5.0"}}) through a router'
+            )
+        return features
 
     def read_shards(self) -> Mapping[str, str]:
         """The hosts of all shards by name, as a majority of the config servers has them."""

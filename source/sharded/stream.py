@@ -33,8 +33,10 @@ from source.oplog.find import OPLOG, entries, entry_at
 from source.oplog.stride import Stride
 from source.oplog.transaction import parts
 from source.oplog.window import oldest_time_for_message
+from source.sharded.hosts.feature_version import FEATURES
 from source.sharded.resolved import StreamPoint
 from source.sharded.tables.live_tables import CHUNKS, COLLECTIONS, COORDINATORS, DATABASES, SHARDS
+from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, VERSIONS
 from source.sharded.unit import Operation, Prepares, Unit, commit_ts, effective_ts, transaction_key
 
 _DECODED: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -44,7 +46,11 @@ _WITHOUT_ROWS = {"o.applyOps.o": 0, "o.applyOps.o2": 0}
 """A prepared transaction may be large, and only its commands matter here."""
 _CONFIG_NAMES = [str(name) for name in (COLLECTIONS, DATABASES, SHARDS, CHUNKS)]
 CONFIG_WANTED: Mapping[str, object] = {
-    "$or": [{"ns": {"$in": _CONFIG_NAMES}}, {"op": "c", "o.applyOps.ns": {"$in": _CONFIG_NAMES}}]
+    "$or": [
+        {"ns": {"$in": _CONFIG_NAMES}},
+        {"op": "c", "o.applyOps.ns": {"$in": _CONFIG_NAMES}},
+        {"ns": str(VERSIONS), "$or": [{"o._id": FEATURES}, {"o2._id": FEATURES}]},
+    ]
 }
 SHARD_WANTED: Mapping[str, object] = {
     "$or": [
@@ -58,7 +64,7 @@ SHARD_WANTED: Mapping[str, object] = {
             ],
         },
         {"ns": {"$regex": r"\.system\.views$"}},
-        {"ns": str(COORDINATORS), "op": {"$in": ["i", "d"]}},
+        {"ns": {"$in": [str(name) for name in (COORDINATORS, MIGRATIONS, RANGES)]}, "op": {"$in": ["i", "d"]}},
     ]
 }
 _OF_USERS = {

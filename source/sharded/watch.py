@@ -25,6 +25,7 @@ from changefeed.position import Position
 from changefeed.sharded.history import ShardedHistory, ShardHistory
 from changefeed.table import TableId, TableName
 from source.sharded.cluster_clients import CONFIG, ClusterClients
+from source.sharded.owned.orphans import refuse_orphans
 from source.sharded.resolved import held_by, nudges, resolved
 from source.sharded.row_reader import RowRange
 from source.sharded.stream import ClusterStream, caught_up, in_order, operations_of, wait_for_start
@@ -40,6 +41,7 @@ from source.sharded.tables.live_tables import (
     changed_field,
     document_id,
 )
+from source.sharded.tables.orphan_guard import OrphanGuard
 from source.sharded.tables.owned_ddl import IndexName, OwnedDdl, rewound_indexes
 from source.sharded.tables.place import place_of
 from source.sharded.tables.rewind import rewound, rewound_shard
@@ -96,6 +98,7 @@ class ClusterWatch:
         self._gone: set[str] = set()
         """Those of them that nobody can read any more."""
         self._wait = 0.0
+        self._guard = OrphanGuard()
         try:
             self.tables, self.owned = self._opened(start_ts, ids or {})
         except BaseException:
@@ -262,6 +265,8 @@ class ClusterWatch:
         for unit in ready:
             for index, operation in enumerate(unit.operations):
                 at, timed = place_of(unit.ts, unit.stream, index), {**operation, "wall": unit.wall}
+                self._guard.take(unit.stream, operation, at)
+                self.owned.coordinated = not self._guard.on
                 yield from self.owned.take(unit.stream, timed, at)
                 for change in self.tables.take(unit.stream, timed, at):
                     yield change
@@ -352,6 +357,7 @@ class ClusterWatch:
         with one_term(client, "reading the catalog of the config servers"):
             config, hosts = read_config(client), dict(self._clients.read_shards())
             chunks = read_chunks(client, start_ts)
+            features = self._clients.read_features()
         config_units = caught_up(stream)
         self._streams[CONFIG] = stream
         for unit in config_units:
@@ -362,10 +368,13 @@ class ClusterWatch:
                 if operation["ns"] == str(SHARDS) and operation["op"] == "i":
                     hosts.pop(operation["o"]["_id"], None)
         config_operations = operations_of(config_units)
+        self._guard = OrphanGuard.of(features, config_operations)
         hosts = {name: host for name, host in hosts.items() if name not in self._gone}
         wanted = config.filling.union(config.sharded.values())
         opening = {name: self._threads.submit(self._open, name, host, start_ts, wanted) for name, host in hosts.items()}
         opened = {name: each.result() for name, each in opening.items()}
+        for name, host in hosts.items() if self._guard.on else ():
+            refuse_orphans(self._clients.of(name, host), name)
         operations = {name: operations_of(each.units) for name, each in opened.items()}
         state = rewound(
             config,

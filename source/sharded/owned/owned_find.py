@@ -49,7 +49,9 @@ _LOOK_AGAIN_SECONDS = 0.05
 _NO_EPOCH = ObjectId("0" * 24)
 _NO_TIME = Timestamp(0, 0)
 _MAJORITY = {"level": "majority"}
-_UNSHARDED = {"e": _NO_EPOCH, "t": _NO_TIME, "v": _NO_TIME}
+_NO_VERSION = {"e": _NO_EPOCH, "t": _NO_TIME, "v": _NO_TIME}
+_NAMES_PARTS = (6, 0)
+"""Before, a version is a list of its parts."""
 
 log = structlog.get_logger(__name__)
 
@@ -122,8 +124,9 @@ def _asked(
 ) -> OwnedReplies:
     first: dict[str, Found] = {}
     rest: dict[str, Iterator[Found]] = {}
+    listed = clients.read_version() < _NAMES_PARTS
     for shard, version in versions.items():
-        said = {**arguments, **version}
+        said = {**arguments, **(_listed(version) if listed else version)}
         replies = iter(stack.enter_context(RawFind(clients.of(shard, hosts[shard]), table, said, most=most)))
         try:
             first[shard] = next(replies)
@@ -144,7 +147,9 @@ def _versions(
     found = _of_config(clients, "collections", {"_id": str(table)}, limit=1)
     if not found or found[0].get("unsplittable"):
         [*databases] = _of_config(clients, "databases", {"_id": table.db}, limit=1)
-        return {each["primary"]: {"shardVersion": _UNSHARDED, "databaseVersion": each["version"]} for each in databases}
+        return {
+            each["primary"]: {"shardVersion": _NO_VERSION, "databaseVersion": each["version"]} for each in databases
+        }
     [collection] = found
     versions: dict[str, Mapping[str, object]] = {}
     for shard in hosts:
@@ -158,6 +163,11 @@ def _versions(
         }
         versions[shard] = {"shardVersion": version}
     return versions
+
+
+def _listed(version: Mapping[str, Any]) -> Mapping[str, object]:
+    parts = version["shardVersion"]
+    return {**version, "shardVersion": [parts["v"], parts["e"], parts["t"]]}
 
 
 def _same_owners(now: Mapping[str, Mapping[str, Any]], then: Mapping[str, Mapping[str, Any]]) -> bool:

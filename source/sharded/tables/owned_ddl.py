@@ -5,7 +5,8 @@ Of a sharded table, only shards that own chunks count: another holder, even the 
     createIndexes, commitIndexBuild    when all owners have the index: at the last owner's entry, or where the last shard without it
                                        gives its last chunk away. An index that stands on some owners only is no DDL yet
     dropIndexes                        at the first owner's entry, as it may end a unique index
-    collMod                            at the last owner's entry; at the first if it ends the uniqueness of an index
+    collMod                            at the last owner's entry; at the first if it ends the uniqueness of an index, and before 6.0:
+                                       no coordinator's end tells there of a shard's entry before the start
 
 A table that is not sharded has one owner, its database's primary shard.
 
@@ -91,6 +92,10 @@ class OwnedDdl:
     """Of UUIDs without known owners: the shards that log a collMod."""
     _gone: set[str] = field(default_factory=set)
     """Shards that were removed and cannot be read: what they have is not known, and does not count."""
+    coordinated: bool = True
+    """Whether a collMod has a coordinator: from 6.0 on."""
+    _last_modified: dict[TableId, tuple[Document, set[str]]] = field(default_factory=dict)
+    """Without coordinators: the last collMod of a table, and the shards that have logged it."""
     _begun: set[Document] = field(default_factory=set)
     """Coordinators that began after the start."""
 
@@ -273,6 +278,13 @@ class OwnedDdl:
         key = uuid, Document.of(operation["o"])
         owners = self.owners(uuid) or frozenset(self._logged.get(key, ()))
         if owners and shard not in owners:
+            return
+        if not self.coordinated:
+            last, shards = self._last_modified.get(uuid, (None, set()))
+            repeated = last == key[1] and shard not in shards
+            self._last_modified[uuid] = key[1], {*shards, shard} if repeated else {shard}
+            if not repeated:
+                yield from self._as_the_table(uuid, operation, at)
             return
         found = self._modified.setdefault(key, _Modification(name=str(self._tables.live[uuid].name)))
         found.shards.add(shard)

@@ -257,6 +257,9 @@ class Database:
                 }
             case "ping" | "buildInfo":
                 reply = {"versionArray": [*server.version, 5, 0], "ok": 1}
+            case "getParameter":
+                major, minor = server.version
+                reply = {"featureCompatibilityVersion": {"version": f"{major}.{minor}"}, "ok": 1}
             case "listDatabases":
                 reply = {"databases": [{"name": db} for db in sorted({name.db for name in server.tables})], "ok": 1}
             case "listCollections":

@@ -159,6 +159,18 @@ def test_if_nobody_knows_the_owners_any_more_they_are_those_that_log_a_change_of
     ]
 
 
+def test_without_coordinators_a_collmod_is_shown_at_the_first_owner_and_again_only_if_it_is_another_one() -> None:
+    """Before 6.0. A watch may begin between the entries of two shards, and nothing tells that of the other one."""
+    on, off = {"hidden": True}, {"hidden": False}
+    each_on_both = [modified(shard, index) for index in (on, off, on) for shard in ("sa", "sb")]
+    alone = reader()
+    alone.owned.coordinated = False
+    assert alone.shown(*each_on_both, modified("sa", on)) == [(at, "modify 1") for at in (0, 2, 4, 6)]
+    between = reader()
+    between.owned.coordinated = False
+    assert between.shown(*each_on_both[1:], modified("sc", on)) == [(at, "modify 1") for at in (0, 1, 3)]
+
+
 def test_a_change_of_options_that_a_shard_refused_is_none() -> None:
     steps = [coordinator("i"), modified("sb", {"hidden": True}), coordinator("d"), modified("sa", {"hidden": True})]
     assert reader().shown(*steps) == []
