@@ -31,7 +31,7 @@ from tests.e2e.node.workload import until
 from tests.e2e.sharded.accidents import Accidents
 from tests.e2e.sharded.site import PATIENCE, Site
 
-pytestmark = pytest.mark.since("6.0")
+pytestmark = pytest.mark.since("5.0")
 
 _SHARE_OF_CUTS = 0.2
 

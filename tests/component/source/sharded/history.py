@@ -28,6 +28,9 @@ _PAUSE_SECONDS = 0.3
 """After an accident of a server."""
 _BALANCED_WITHIN_SECONDS = 8.0
 _NO_PRIMARY = frozenset({10107, 13435, 13436, 11600, 11602, 91, 189, 133})
+_MOVES_SINCE = (6, 0)
+"""Before, a source may not move chunks (`OrphanGuard`), and a movePrimary ends a server of 5.0.4."""
+_NO_INDEX_OF_KEY = 72
 _JUMBO_ROWS, _JUMBO_BYTES = 4, 400_000
 _ACCIDENTS = (CommandFailed, OSError, ServerFailed, LookupError)
 _ids = count(1)
@@ -39,6 +42,7 @@ class History:
     def __init__(self, cluster: ShardedCluster, seed: int, steps: int) -> None:
         self._cluster = cluster
         self._seed, self._steps = seed, steps
+        self._moves = cluster.version >= _MOVES_SINCE
         self._over = threading.Event()
         self.done: list[str] = []
         self.failed: list[str] = []
@@ -201,8 +205,9 @@ class History:
 
     def _change(self, router: ClusterRouter, chance: random.Random) -> None:
         ddl = ClusterDdl(router)
-        kinds = [self._move] * 5 + [self._reshard, self._move_primary, self._rename, self._recreate, self._index]
-        kinds += [self._refine, self._balance, self._jumbo]
+        kinds = [self._reshard, self._rename, self._recreate, self._index, self._refine]
+        if self._moves:
+            kinds = [self._move] * 5 + kinds + [self._move_primary, self._balance, self._jumbo]
         for _ in range(self._steps):
             change = chance.choice(kinds)
             try:
@@ -326,12 +331,27 @@ class History:
             ddl.shard(ns, {"k": "hashed"}, numInitialChunks=4)
             ddl.refresh(ns)
             return
+        shards = sorted(self._cluster.shards)
+        if not self._moves:
+            self._create_in_place(ddl, ns, shards)
+            return
         ddl.shard(ns, {"k": 1})
         ddl.split(ns, {"k": 70}, {"k": 140})
-        shards = sorted(self._cluster.shards)
         for point, shard in zip((70, 140), shards[1:], strict=False):
             ddl.move(ns, {"k": point}, shard)
         ddl.refresh(ns)
+
+    def _create_in_place(self, ddl: ClusterDdl, ns: str, shards: list[str]) -> None:
+        """The chunks are created where they stay. A writer may have created the table meanwhile, not sharded."""
+        for last in (False, False, False, True):
+            try:
+                ddl.shard_in_zones(ns, "k", (70, 140), shards)
+            except CommandFailed as error:
+                if last or error.code != _NO_INDEX_OF_KEY:
+                    raise
+                ddl.drop(ns)
+            else:
+                return
 
 
 def content(cluster: ShardedCluster) -> dict[str, dict[Any, dict[str, Any]]]:

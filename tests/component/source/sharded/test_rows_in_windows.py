@@ -23,7 +23,7 @@ from source.sharded.rows import ShardedRows
 from source.stream.events.raw_event import table_name
 from tests.component.source.sharded.history import History, end_of
 
-pytestmark = pytest.mark.since("6.0")
+pytestmark = pytest.mark.since("5.0")
 _ROWS = {type_.value.encode() for type_ in RowType}
 
 
