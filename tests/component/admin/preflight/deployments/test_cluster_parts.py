@@ -51,7 +51,6 @@ def configuration(source: str, sink: str, **options: Any) -> Configuration:
     return Configuration.parse({"id": "probed", "start": "now", "source": source, "sink": sink} | options)
 
 
-@pytest.mark.since("6.0")
 class TestConfigServers:
     def test_they_are_read_by_the_oplogs_of_their_shards(self, cluster: ShardedCluster, target_uri: str) -> None:
         for asked in (Capture.AUTO, Capture.OPLOG):
