@@ -12,7 +12,7 @@ from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.ddl_watch import ShardedDdlWatch
 
-pytestmark = pytest.mark.since("5.0")
+pytestmark = pytest.mark.since("6.0")
 
 
 def shown(clients: ClusterClients, start: Position) -> list[DdlEvent]:

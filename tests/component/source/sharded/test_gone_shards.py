@@ -27,7 +27,7 @@ from source.sharded.rows import ShardedRows
 from source.sharded.source import ShardedSource
 from source.stream.events.raw_event import table_name
 
-pytestmark = pytest.mark.since("5.0")
+pytestmark = pytest.mark.since("6.0")
 
 ORDERS, NOTES = "shop.orders", "shop.notes"
 _TABLES = {TableName.parse(name) for name in (ORDERS, NOTES)}

@@ -32,7 +32,7 @@ from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.source import ShardedSource
 from source.tables.chunk_reader import Chunk
 
-pytestmark = pytest.mark.since("5.0")
+pytestmark = pytest.mark.since("6.0")
 
 ORDERS = TableName("shop", "orders")
 _DOCUMENTS = 12_000

@@ -16,7 +16,7 @@ from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.ddl_watch import ShardedDdlWatch
 
-pytestmark = [pytest.mark.since("5.0"), pytest.mark.soak]
+pytestmark = [pytest.mark.since("6.0"), pytest.mark.soak]
 
 _PATIENCE_SECONDS = 60
 
