@@ -33,8 +33,10 @@ from source.connection import Client, connect
 
 _CALM, _RATE_EACH, _WRITERS = 50, 10, 5
 _RATE = _CALM * _RATE_EACH
-_BEGINNING, _STEADY = 15 * _RATE, 40 * _RATE
-"""In the first writes the hot table is found, and how much of the target it may have."""
+_BEGINNING, _STEADY = 15 * _RATE, 120 * _RATE
+"""In the first writes the hot table is found, and how much of the target it may have. The rest lasts for two checkpoints of each server, which
+come every minute: in 40 s there was one or none.
+"""
 _TIMES, _LEAST_TIMES = 5, 4
 """With fewer writes than this times what the target can take, the figure shows nothing."""
 _PROBE_SECONDS, _PROBE_BATCH = 5.0, 10

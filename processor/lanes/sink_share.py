@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-FIRST, _LEAST = 0.1, 0.05
+FIRST, _LEAST = 0.1, 0.03
 """The table must get on, whatever the others have to wait."""
 _HARMLESS, _HARMFUL = 1.1, 1.2
 _GROWTH, _SHRINKAGE, _WITHOUT_OTHERS = 1.1, 0.6, 2.0

@@ -29,7 +29,7 @@ def test_a_lane_beside_which_others_wait_longer_gets_less_and_less_but_never_not
     for _ in range(20):
         shares.append(after(shares[-1], alone=2.0, beside=6.0))
     assert [each.share for each in shares[:3]] == pytest.approx([1.0, 0.6, 0.36])
-    assert shares[-1].share == 0.05
+    assert shares[-1].share == 0.03
 
 
 def test_a_small_difference_changes_nothing() -> None:
@@ -72,7 +72,7 @@ def test_a_lane_that_the_others_leave_no_more_than_the_least_has_settled_until_t
         share = after(share, alone=2.0, beside=beside)
         settled.append(share.settled)
         assert share.stands_still or not share.settled
-    assert settled == [*[False] * 4, True, True, True, False, *[False] * 3, True]
+    assert settled == [*[False] * 5, True, True, False, *[False] * 3, True]
     assert not after(share).settled, "nobody else writes"
 
 
