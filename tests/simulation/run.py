@@ -68,6 +68,8 @@ Planted = Callable[[], AbstractContextManager[Any]]
 @dataclass(frozen=True)
 class Outcome:
     seed: int
+    options: str = ""
+    """What its run differed in, as on the command line."""
     error: str = ""
     history: list[str] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
@@ -92,7 +94,7 @@ def simulate(
     """`sharded`: whether its source is a sharded cluster; otherwise the seed decides. `limited`: its tasks wait for limits most of the time. `delayed`: it applies what the source has had for some seconds. `kept`: its copies may remove
     nothing at the target. `slow`: the target is slow with one table, and nothing else goes wrong. `planted`: bugs to be found.
     """
-    begun = time.perf_counter()
+    begun, given = time.perf_counter(), sharded
     machine = Machine(seed)
     with installed(machine):
         if sharded is None:
@@ -111,8 +113,11 @@ def simulate(
             except Exception:  # noqa: BLE001  # every error counts as a failure of this seed
                 error = traceback.format_exc(limit=-8)
             machine.close()
+    chosen = {"calm": not faults, "limited": limited, "delayed": delayed, "kept": kept, "slow": slow}
+    chosen |= {"sharded": given is True, "no-sharded": given is False}
     return Outcome(
         seed=seed,
+        options="".join(f" --{name}" for name, on in chosen.items() if on),
         error=error,
         history=machine.history if error or keep_history else [],
         met=machine.met,
@@ -344,7 +349,9 @@ def main() -> int:
     parser.add_argument("--calm", action="store_true", help="nothing goes wrong")
     parser.add_argument("--limited", action="store_true", help="with limits for copies and changes")
     parser.add_argument("--delayed", action="store_true", help="with a delay")
-    parser.add_argument("--sharded", action="store_true", default=None, help="the source is a sharded cluster")
+    parser.add_argument(
+        "--sharded", action=argparse.BooleanOptionalAction, help="the source is a sharded cluster, or is none"
+    )
     parser.add_argument("--kept", action="store_true", help="copies may remove nothing at the target")
     parser.add_argument("--slow", action="store_true", help="the target is slow with one table, no more")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
@@ -400,7 +407,7 @@ def _run_many(options: argparse.Namespace) -> int:
 
 
 def told(outcome: Outcome) -> str:
-    again = f"; again with: python -m tests.simulation.run --seed {outcome.seed}"
+    again = f"; again with: python -m tests.simulation.run --seed {outcome.seed}{outcome.options}"
     verdict = f"FAILED {outcome.error}{again}" if outcome.error else "ok"
     return f"seed {outcome.seed}: {verdict} ({outcome.actions} actions, {outcome.simulated:.0f} s simulated, {outcome.took:.1f} s)"
 
