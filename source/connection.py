@@ -100,11 +100,18 @@ def is_config_server(client: Client) -> bool:
         return bool(read_command(client, "admin", {HELLO: 1}).get("configsvr"))
 
 
+def version_of(client: Client) -> tuple[int, int]:
+    """Of the member that reads go to. While a deployment is upgraded, others may differ."""
+    with translated("reading the version of the source"):
+        first, second, *_ = read_command(client, "admin", {"buildInfo": 1})["versionArray"]
+    return first, second
+
+
 def deployment_of(client: Client) -> Deployment:
-    with translated("reading the type and version of the source"):
+    with translated("reading the type of the source"):
         hello = read_command(client, "admin", {HELLO: 1})
-        version = read_command(client, "admin", {"buildInfo": 1})["versionArray"]
-    found = Deployment(version=(version[0], version[1]), sharded=hello.get("msg") == "isdbgrid")
+    version = version_of(client)
+    found = Deployment(version=version, sharded=hello.get("msg") == "isdbgrid")
     if not found.sharded and "setName" not in hello:
         raise SourceUnsupported(
             "the source is a standalone server, which has no oplog; restart it with --replSet and run rs.initiate()"

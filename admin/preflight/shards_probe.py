@@ -14,7 +14,7 @@ from changefeed.config.configuration import Configuration, Start
 from changefeed.errors import SluiceError
 from changefeed.position import Position
 from changefeed.table import TableKind, TableSchema
-from source.connection import Client
+from source.connection import Client, version_of
 from source.errors import translated
 from source.oplog.window import OplogWindow
 from source.sharded.clock import reach_newest
@@ -23,7 +23,7 @@ from source.sharded.hosts.feature_version import TELLS_ORPHANS
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.owned.orphans import balancer_runs
 from source.sharded.source import ShardedSource
-from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, REMEDY
+from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, STILLNESS
 
 _OF_CONFIG = ("collections", "databases", "chunks", "shards", "transactions", "changelog")
 _OF_LAYOUTS = ("tags",)
@@ -53,7 +53,7 @@ def probe_shards(
     problems = list(_senseless(configuration, asked, obstacles))
     with closing(ClusterClients(uri, app_name="sluice-validate")) as clients:
         clients.refuse_others()
-        version = clients.read_version()
+        version = version_of(clients.config)
         if version >= _NOT_PROVEN:
             problems.append(
                 f"source: its config servers are MongoDB {version[0]}.{version[1]}; reading the oplogs of shards has been proven for 5.0 "
@@ -112,7 +112,7 @@ def _unreadable(clients: ClusterClients, *, shard_target: bool) -> Iterator[str]
         yield from lacking
         return
     if guarded and balancer_runs(clients.config):
-        yield f"source: the balancer of the cluster is on: {REMEDY}"
+        yield f"source: the balancer of the cluster is on: {STILLNESS}, then create the changefeed"
     of_shards = (*_OF_SHARDS, *_OF_ORPHANS) if guarded else _OF_SHARDS
     for shard, host in sorted(clients.read_shards().items()):
         if shard == CONFIG:

@@ -11,7 +11,7 @@ from typing import Self
 from changefeed.capture import Capture
 from changefeed.errors import SourceUnsupported
 from changefeed.sharded.former import Silence
-from source.connection import HELLO, Client, connect, read_command
+from source.connection import HELLO, Client, connect, read_command, version_of
 from source.errors import translated
 from source.sharded.hosts.feature_version import FEATURES, feature_version
 from source.sharded.hosts.former_shards import FormerShards
@@ -68,16 +68,10 @@ class ClusterClients:
             hello = read_command(self.config, "admin", {HELLO: 1})
         if not hello.get("configsvr"):
             raise SourceUnsupported(f"{hello.get('setName', 'the source')} is no config server of a sharded cluster")
-        if (version := self.read_version()) < _OLDEST:
+        if (version := version_of(self.config)) < _OLDEST:
             raise SourceUnsupported(
                 f"the source is a sharded cluster of MongoDB {version[0]}.{version[1]}; the oldest version whose oplogs can be read is 5.0"
             )
-
-    def read_version(self) -> tuple[int, int]:
-        """Of the config servers, which are upgraded first."""
-        with translated("reading the version of the source"):
-            first, second, *_ = read_command(self.config, "admin", {"buildInfo": 1})["versionArray"]
-        return first, second
 
     def read_features(self) -> tuple[int, int]:
         """The featureCompatibilityVersion of the config servers. That of a shard is not lower, unless an upgrade or downgrade is under way."""

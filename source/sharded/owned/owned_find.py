@@ -30,7 +30,7 @@ from pymongo.errors import OperationFailure
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from changefeed.table import TableName
-from source.connection import read_command
+from source.connection import read_command, version_of
 from source.errors import error_text, translated
 from source.raw.raw_find import Found, RawFind
 from source.sharded.clock import reach
@@ -51,7 +51,7 @@ _NO_TIME = Timestamp(0, 0)
 _MAJORITY = {"level": "majority"}
 _NO_VERSION = {"e": _NO_EPOCH, "t": _NO_TIME, "v": _NO_TIME}
 _NAMES_PARTS = (6, 0)
-"""Before, a version is a list of its parts."""
+"""Before, a version is a list of its parts. An upgrade reaches the config servers first, then one shard after another."""
 
 log = structlog.get_logger(__name__)
 
@@ -124,10 +124,11 @@ def _asked(
 ) -> OwnedReplies:
     first: dict[str, Found] = {}
     rest: dict[str, Iterator[Found]] = {}
-    listed = clients.read_version() < _NAMES_PARTS
     for shard, version in versions.items():
+        client = clients.of(shard, hosts[shard])
+        listed = version_of(client) < _NAMES_PARTS
         said = {**arguments, **(_listed(version) if listed else version)}
-        replies = iter(stack.enter_context(RawFind(clients.of(shard, hosts[shard]), table, said, most=most)))
+        replies = iter(stack.enter_context(RawFind(client, table, said, most=most)))
         try:
             first[shard] = next(replies)
         except OperationFailure as error:

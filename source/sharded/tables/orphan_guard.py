@@ -31,10 +31,8 @@ from source.sharded.unit import Operation
 MIGRATIONS, RANGES = TableName("config", "migrationCoordinators"), TableName("config", "rangeDeletions")
 VERSIONS = TableName("admin", "system.version")
 REASON = "below featureCompatibilityVersion 6.0 a shard logs writes to the documents that a moved chunk leaves behind as those to its own ones"
-REMEDY = (
-    f"{REASON}; stop the balancer with sh.stopBalancer(), move no chunk, wait until config.rangeDeletions is empty on all shards, then create the "
-    "changefeed with --start initial, after removing the one that stopped"
-)
+STILLNESS = f"{REASON}; stop the balancer with sh.stopBalancer(), move no chunk, wait until config.rangeDeletions is empty on all shards"
+REMEDY = f"{STILLNESS}, then create the changefeed with --start initial, after removing the one that stopped"
 
 
 @dataclass(slots=True)
