@@ -122,6 +122,9 @@ class Product:
     def until_begun(self, id: ChangefeedId) -> None:
         self._until(lambda: self.checkpoint(id) is not None, f"{id} begins")
 
+    def until_gone(self, id: ChangefeedId) -> None:
+        self._until(lambda: self.etcd.get(self.layout.info(id)) is None, f"{id} is removed")
+
     def until_ddl(self, id: ChangefeedId) -> None:
         """Waits until the owner has recorded one."""
         self._until(lambda: bool(self.etcd.range(self.layout.ddls(id)).items), f"{id} has a DDL")

@@ -1,6 +1,6 @@
 """`sharded`: a backlog of inserts on one, two and three shards, and the lag of rows of one shard while the others are idle.
 
-The baseline is the same load on one replica set, replicated by Sluice too.
+The baseline is the same load on one replica set, replicated by Sluice too, in turns.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import bson
@@ -27,7 +28,7 @@ from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY, Wire
 from devstack.stack import DevStack
-from source.connection import connect
+from source.connection import Client, connect
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 
@@ -36,70 +37,137 @@ _SHARDS = ("sa", "sb", "sc")
 _BATCH = 1_000
 _TEXT = 160
 _ROWS, _RATE = 60, 5
+_TURNS = 8
+_CACHE_GB = 2.0
+"""As the replica set has."""
 _TABLE = "rows"
 
 
 def sharded(stack: DevStack) -> list[Figure]:
-    with Product(stack) as product:
-        with connect(stack.source_uri) as source:
-            product.warm_up(source)
-        backlog, one_lag = _on_a_replica_set(stack, product)
-        return [figure for count in (1, 2, 3) for figure in _on_shards(stack, product, count, backlog, one_lag)]
+    with Product(stack) as product, connect(stack.source_uri) as source, connect(stack.target_uri) as target:
+        product.warm_up(source)
+        bench = _Bench(stack, product, target)
+        one_set, one_lag = bench.on_a_replica_set(source)
+        return [figure for count in (1, 2, 3) for figure in bench.on_shards(count, one_set, one_lag)]
 
 
-def _on_a_replica_set(stack: DevStack, product: Product) -> tuple[Run, list[float]]:
-    database = _database()
-    with connect(stack.source_uri) as source, connect(stack.target_uri) as target, Wire(_port(stack)) as wire:
-        source[database].create_collection(_TABLE)
-        start = newest(source)
-        for documents in _batches():
-            wire.command(database, {"insert": _TABLE, "documents": documents, "writeConcern": MAJORITY})
-        window = Window(start, newest(source))
-        run, id = _caught_up(product, database, window, stack.source_uri, Capture.OPLOG, {})
+@dataclass(frozen=True, slots=True)
+class _Backlog:
+    """Rows that a source holds in its oplogs."""
 
-        def write(number: int) -> None:
-            wire.command(database, {"insert": _TABLE, "documents": [{"_id": number}], "writeConcern": MAJORITY})
-
-        lag = _lags(write, stack, database)
-        product.remove(id)
-        target.drop_database(target_of(database))
-    return run, lag
+    database: str
+    window: Window
+    source: str
+    capture: Capture
+    servers: dict[str, int] = field(default_factory=dict)
+    """The process ids of the source's servers, but for the stack's own."""
 
 
-def _on_shards(
-    stack: DevStack, product: Product, count: int, one_set: Run, lag_of_one: list[float]
-) -> Iterator[Figure]:
-    database = _database()
-    ns = f"{database}.{_TABLE}"
-    with (
-        tempfile.TemporaryDirectory(prefix="sluice-bench-") as directory,
-        ShardedCluster(Path(directory) / "data", Path(directory) / "log", shards=_SHARDS[:count]) as cluster,
-        cluster.router() as router,
-        ClusterClients(cluster.config.uri) as clients,
-    ):
-        _spread(router, database, ns, cluster)
-        start = Position(reach_newest(clients).next())
-        for number, documents in enumerate(_batches(count)):
-            shard = _SHARDS[number % count]
-            command = {"insert": _TABLE, "documents": documents, "writeConcern": MAJORITY}
-            router.wire(shard).command(database, {**command, **router.versions(ns, shard)})
-        window = Window(start, Position(reach_newest(clients).next()))
-        servers = {name: each.members[0].pid for name, each in cluster.shards.items()} | {
-            "config": cluster.config.members[0].pid
-        }
-        run, id = _caught_up(product, database, window, cluster.config.uri, Capture.SHARD_OPLOGS, servers)
-        lag = _lags(lambda number: router.insert(ns, {"_id": number, "k": 0}), stack, database)
-        product.remove(id)
-    ours, shards = run.micros(*OURS), run.micros(*servers)
-    note = f"itself + shards + target: {ours:.1f} + {shards:.1f} + {run.micros('target'):.1f}; one replica set {one_set.shares}"
-    note += f"; {_parts(run)}; {_parts(one_set)}"
-    total = ours + shards + run.micros("target")
-    whole = one_set.micros(*OURS) + one_set.micros("source", "target")
-    yield Figure.more_is_better(f"sharded_{count}_catch_up", run.rate, "events/s", baseline=one_set.rate)
-    yield Figure.less_is_better(f"sharded_{count}_cpu", total, "us/event", baseline=whole, note=note)
-    medians = statistics.median(lag), statistics.median(lag_of_one)
-    worst = f"the longest: {max(lag):.0f}, on the replica set {max(lag_of_one):.0f}"
-    yield Figure.less_is_better(f"sharded_{count}_lag_median", medians[0], "ms", baseline=medians[1], note=worst)
+@dataclass(frozen=True, slots=True)
+class _CaughtUp:
+    rate: float
+    micros: dict[str, float]
+    """CPU time per event, by part."""
+
+    @property
+    def cost(self) -> float:
+        return sum(self.micros.values())
+
+    @property
+    def parts(self) -> str:
+        return " ".join(f"{part} {micros:.1f}" for part, micros in self.micros.items())
+
+
+def _mean(runs: Sequence[_CaughtUp]) -> _CaughtUp:
+    micros = {part: statistics.mean(run.micros[part] for run in runs) for part in runs[0].micros}
+    return _CaughtUp(statistics.mean(run.rate for run in runs), micros)
+
+
+class _Bench:
+    def __init__(self, stack: DevStack, product: Product, target: Client) -> None:
+        self._stack, self._product, self._target = stack, product, target
+
+    def on_a_replica_set(self, source: Client) -> tuple[_Backlog, list[float]]:
+        """The backlog, and the lag of rows after it."""
+        database = _database()
+        with Wire(_port(source)) as wire:
+            source[database].create_collection(_TABLE)
+            start = newest(source)
+            for documents in _batches():
+                wire.command(database, {"insert": _TABLE, "documents": documents, "writeConcern": MAJORITY})
+            backlog = _Backlog(database, Window(start, newest(source)), self._stack.source_uri, Capture.OPLOG)
+
+            def write(number: int) -> None:
+                wire.command(database, {"insert": _TABLE, "documents": [{"_id": number}], "writeConcern": MAJORITY})
+
+            return backlog, self._lags(write, backlog)
+
+    def on_shards(self, count: int, one_set: _Backlog, lag_of_one: list[float]) -> Iterator[Figure]:
+        database = _database()
+        ns = f"{database}.{_TABLE}"
+        with (
+            tempfile.TemporaryDirectory(prefix="sluice-bench-") as directory,
+            ShardedCluster(
+                Path(directory) / "data", Path(directory) / "log", shards=_SHARDS[:count], cache_gb=_CACHE_GB
+            ) as cluster,
+            cluster.router() as router,
+            ClusterClients(cluster.config.uri) as clients,
+        ):
+            _spread(router, database, ns, cluster)
+            start = Position(reach_newest(clients).next())
+            for number, documents in enumerate(_batches(count)):
+                shard = _SHARDS[number % count]
+                command = {"insert": _TABLE, "documents": documents, "writeConcern": MAJORITY}
+                router.wire(shard).command(database, {**command, **router.versions(ns, shard)})
+            window = Window(start, Position(reach_newest(clients).next()))
+            servers = {name: each.members[0].pid for name, each in cluster.shards.items()}
+            servers["config"] = cluster.config.members[0].pid
+            shards = _Backlog(database, window, cluster.config.uri, Capture.SHARD_OPLOGS, servers)
+            yield from self._figures(count, one_set, shards)
+            lag = self._lags(lambda number: router.insert(ns, {"_id": number, "k": 0}), shards)
+        medians = statistics.median(lag), statistics.median(lag_of_one)
+        worst = f"the longest: {max(lag):.0f}, on the replica set {max(lag_of_one):.0f}"
+        yield Figure.less_is_better(f"sharded_{count}_lag_median", medians[0], "ms", baseline=medians[1], note=worst)
+
+    def _figures(self, count: int, one_set: _Backlog, shards: _Backlog) -> Iterator[Figure]:
+        """The means of runs in turns, as the machine's pace changes within seconds."""
+        turns = [(self._caught_up(one_set), self._caught_up(shards)) for _ in range(_TURNS)]
+        base, ours = (_mean([turn[side] for turn in turns]) for side in (0, 1))
+        yield Figure.more_is_better(f"sharded_{count}_catch_up", ours.rate, "events/s", baseline=base.rate)
+        note = f"{ours.parts}; one replica set: {base.parts}; turns " + ", ".join(
+            f"{run.cost:.1f}/{one.cost:.1f}" for one, run in turns
+        )
+        yield Figure.less_is_better(f"sharded_{count}_cpu", ours.cost, "us/event", baseline=base.cost, note=note)
+
+    def _caught_up(self, backlog: _Backlog) -> _CaughtUp:
+        """Into an empty target."""
+        id = self._create(backlog, str(backlog.window.start.ts))
+        self._product.until_begun(id)
+        with self._product.usage(backlog.servers) as usage:
+            self._product.until_at(id, backlog.window.end)
+        self._remove(id, backlog)
+        run = Run(usage, _EVENTS)
+        micros = {part: run.micros(part) for part in (*OURS, "target")}
+        return _CaughtUp(run.rate, {**micros, "source": run.micros(*(backlog.servers or ("source",)))})
+
+    def _lags(self, write: Callable[[int], object], backlog: _Backlog) -> list[float]:
+        """A few rows a second, so that the other shards have nothing to tell. The first ones are replicated while a long-running task starts."""
+        id = self._create(backlog, str(backlog.window.end.ts))
+        self._product.until_begun(id)
+        rows = self._target[target_of(backlog.database)].get_collection(_TABLE)
+        first = range(_EVENTS, _EVENTS + _ROWS // 3)
+        lags(write, rows, first, rate=_RATE)
+        measured = lags(write, rows, range(first.stop, first.stop + _ROWS), rate=_RATE)
+        self._remove(id, backlog)
+        return measured
+
+    def _create(self, backlog: _Backlog, start: str) -> ChangefeedId:
+        return self._product.create(backlog.database, source=backlog.source, start=start, capture=backlog.capture)
+
+    def _remove(self, id: ChangefeedId, backlog: _Backlog) -> None:
+        self._product.remove(id)
+        self._product.until_gone(id)
+        self._target.drop_database(target_of(backlog.database))
 
 
 def _spread(router: ClusterRouter, database: str, ns: str, cluster: ShardedCluster) -> None:
@@ -113,26 +181,6 @@ def _spread(router: ClusterRouter, database: str, ns: str, cluster: ShardedClust
     router.refresh()
 
 
-def _caught_up(
-    product: Product, database: str, window: Window, source: str, capture: Capture, servers: dict[str, int]
-) -> tuple[Run, ChangefeedId]:
-    """The changefeed goes on."""
-    id = product.create(database, source=source, start=str(window.start.ts), capture=capture)
-    product.until_begun(id)
-    with product.usage(servers) as usage:
-        product.until_at(id, window.end)
-    return Run(usage, _EVENTS), id
-
-
-def _lags(write: Callable[[int], object], stack: DevStack, database: str) -> list[float]:
-    """A few rows a second, so that the other shards have nothing to tell. The first ones are replicated while a long-running task starts."""
-    with connect(stack.target_uri) as target:
-        rows = target[target_of(database)].get_collection(_TABLE)
-        first = range(_EVENTS, _EVENTS + _ROWS // 3)
-        lags(write, rows, first, rate=_RATE)
-        return lags(write, rows, range(first.stop, first.stop + _ROWS), rate=_RATE)
-
-
 def _batches(shards: int = 1) -> Iterator[list[RawBSONDocument]]:
     """The rows of a batch are of one shard."""
     for first in range(0, _EVENTS, _BATCH):
@@ -141,16 +189,11 @@ def _batches(shards: int = 1) -> Iterator[list[RawBSONDocument]]:
         yield [RawBSONDocument(bson.encode({"_id": each, "k": key, "s": "x" * _TEXT})) for each in numbers]
 
 
-def _parts(run: Run) -> str:
-    return " ".join(f"{part} {run.micros(part):.1f}" for part in OURS)
-
-
 def _database() -> str:
     return f"bench_{uuid.uuid4().hex[:8]}"
 
 
-def _port(stack: DevStack) -> int:
-    with connect(stack.source_uri) as source:
-        source.admin.command("ping")
-        _, port = next(iter(source.nodes))
-        return int(port or 0)
+def _port(source: Client) -> int:
+    source.admin.command("ping")
+    _, port = next(iter(source.nodes))
+    return int(port or 0)
