@@ -31,7 +31,7 @@ from source.errors import translated
 from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import CommandEntry, holds_command, is_command
 from source.oplog.ddl_entry import WITH_ROWS, Entry, Telling, ddls_of_entry
-from source.oplog.find import entries, entry_at
+from source.oplog.find import commands, entries, entry_at
 from source.oplog.stride import Stride
 from source.oplog.transaction import parts
 from source.oplog.window import oldest_time_for_message
@@ -43,9 +43,11 @@ _ENTRY: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 WANTED: Mapping[str, object] = {
     "$or": [
-        {"op": "c", "o.applyOps": {"$exists": False}},
-        {"op": "c", "o.applyOps.op": "c"},
-        {"op": "c", "o.partialTxn": {"$ne": True}, "prevOpTime.ts": {"$gt": ClusterTime(0, 0).to_bson()}},
+        commands(
+            {"o.applyOps": {"$exists": False}},
+            {"o.applyOps.op": "c"},
+            {"o.partialTxn": {"$ne": True}, "prevOpTime.ts": {"$gt": ClusterTime(0, 0).to_bson()}},
+        ),
         {"ns": {"$regex": r"\.system\.views$"}},
     ]
 }

@@ -1,5 +1,7 @@
 """`entries`, `entry_at`, `refuse_a_gap`: reads of the oplog by `find`: ranges, single entries, and whether history was removed.
 
+`commands`: a filter for such a read.
+
 A read has read concern majority, and as `afterClusterTime` the time up to which it has to be complete: the member waits until its own
 majority-committed snapshot has reached that time. So a range below `resolved` is complete, whichever member reported `resolved`.
 """
@@ -19,7 +21,7 @@ from source.raw.bson_bytes import elements
 from source.raw.raw_find import RawFind
 
 OPLOG = TableName("local", "oplog.rs")
-_FIRST_ENTRIES, _MOST_ENTRIES = 500, 10_000
+_FIRST_ENTRIES, MOST_ENTRIES = 500, 10_000
 """Of a reply: a window that ends early gives up what it has read beyond its end. That of a table for which the sink is too slow needs few."""
 _LONGEST_MS = 10_000
 """The server's time limit for one cursor. A range that takes longer is continued by another cursor."""
@@ -32,14 +34,21 @@ _OLDEST = {
 }
 
 
+def commands(*kinds: Mapping[str, object]) -> Mapping[str, object]:
+    """Commands of one of these kinds. Servers try `$or` before an equality, and `$nor` after it: so a row costs them no more than a look at its `op`."""
+    return {"op": "c", "$nor": [{"$nor": list(kinds)}]}
+
+
 def entries(
     client: Client,
     start_ts: ClusterTime,
     end_ts: ClusterTime,
     wanted: Mapping[str, object],
     projection: Mapping[str, object] | None = None,
+    *,
+    most: int | None = None,
 ) -> Generator[list[bytes], None, None]:
-    """The entries of `[start_ts, end_ts)`. A majority must have them: `end_ts` is not beyond `resolved`.
+    """The entries of `[start_ts, end_ts)`, at most `most` in a reply. A majority must have them: `end_ts` is not beyond `resolved`.
 
     Close the generator if it is not read to its end. Before it yields anything it verifies that nothing of the range was removed. Entries
     are removed in order, so the range is whole if the entry just before it exists. If no entry has that time, the oldest entry decides.
@@ -57,7 +66,7 @@ def entries(
     }
     member = member_read(client)
     try:
-        with RawFind(client, OPLOG, arguments, most=_MOST_ENTRIES, first=_FIRST_ENTRIES) as replies:
+        with RawFind(client, OPLOG, arguments, most=most or MOST_ENTRIES, first=_FIRST_ENTRIES) as replies:
             for number, reply in enumerate(replies):
                 found = reply.documents
                 if number == 0 and found and _time_of(found[0]) == before_ts:

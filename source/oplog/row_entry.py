@@ -20,7 +20,7 @@ from struct import Struct, error
 from changefeed.errors import InvariantError
 from source.oplog.place import FIRST, place
 from source.oplog.update import description, is_replacement, upserting
-from source.raw.bson_bytes import document_of, elements, fields_of
+from source.raw.bson_bytes import USUAL_SIZES, document_of, elements, fields_of
 from source.raw.row_about import WALL_SIZE, RowAbout, transaction_of
 from source.raw.row_header import Header
 
@@ -38,6 +38,8 @@ _O, _O2, _STATEMENT, _TS = b"\x03o\0", b"\x03o2\0", b"\x10stmtId\0", b"\x11ts\0"
 _STATEMENT_SIZE = len(_STATEMENT) + 4
 _PLACE, _UPSERTS, _UPSERT = b"\x10place\0", b"\x08upserts\0\x01", b"\x08b\0\x01"
 _ID = b"_id\0"
+_FIRST_IDS = {bytes([kind]) + _ID: ((10 + size).to_bytes(4, "little"), 9 + size) for kind, size in USUAL_SIZES.items()}
+"""By the type and name of a document's first field: the size of its `{_id: value}`, and where its value ends."""
 _BUCKETS = b"system.buckets."
 _WALL = b"\x09wall\0"
 _WALL_AT, _WALL_END = len(_WALL), len(_WALL) + WALL_SIZE
@@ -73,12 +75,15 @@ class MalformedEntry(InvariantError):
 
 
 def scanner(  # noqa: C901 - see `scan`
-    unusual: Callable[[bytes], Header], of_key: Callable[[bytes], bytes] | None = None
+    unusual: Callable[[bytes], Header],
+    of_key: Callable[[bytes], bytes] | None = None,
+    *,
+    ids_alone: bool = False,
 ) -> Callable[[bytes], Header]:
     """The header of an entry, or of an operation that was made into one. Its type is that of a row event, or command, noop or unknown.
 
     `unusual`: for an entry with other fields than usual before the time. `of_key`: for entries of shards, what of a row's key is to be taken; then
-    an entry is unusual also if it may have other fields behind the time.
+    an entry is unusual also if it may have other fields behind the time. `ids_alone`: that is the `_id`, so that an insert's key is in its document.
     """
 
     def scan(entry: bytes) -> Header:  # noqa: C901, PLR0911, PLR0912 - in one piece, since each call is a twentieth of it
@@ -94,11 +99,10 @@ def scanner(  # noqa: C901 - see `scan`
             if opening is None:
                 return unusual(entry)
             kind, ns, uuid = opening
-            key = b""
             end = o_end = o_at + _INT32(entry, o_at)[0]
             if entry.startswith(_O2, end):
                 end += 4 + _INT32(entry, end + 4)[0]
-                key = entry[o_end + 4 : end]
+            o2_end = end
             if entry.startswith(_STATEMENT, end):
                 end += _STATEMENT_SIZE
             ts, time, behind = _TIME(entry, end)
@@ -112,12 +116,13 @@ def scanner(  # noqa: C901 - see `scan`
         if ts != _TS:
             return unusual(entry)
         if kind == b"insert":
-            key = key or _key_of(entry, o_at, o_end)
-            if of_key is not None:
-                key = of_key(key)
+            if ids_alone and (form := _FIRST_IDS.get(entry[o_at + 4 : o_at + 9])) is not None:
+                key = form[0] + entry[o_at + 4 : o_at + form[1]] + b"\0"
+            else:
+                key = entry[o_end + 4 : o2_end] or _key_of(entry, o_at, o_end)
+                key = key if of_key is None else of_key(key)
             return _new(Header, (kind, time, token, ns, key, uuid, o_at, o_end, 0, 0, 0, 0, None))
-        if kind == b"delete":
-            key = entry[o_at:o_end]
+        key = entry[o_at:o_end] if kind == b"delete" else entry[o_end + 4 : o2_end]
         if of_key is not None and kind in ROWS:
             key = of_key(key)
         if kind == b"update":

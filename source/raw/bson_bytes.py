@@ -28,6 +28,8 @@ _FIXED = {
     0x7F: 0,
     0xFF: 0,
 }
+USUAL_SIZES = {0x07: 12, 0x10: 4, 0x12: 8, 0x01: 8, 0x09: 8}
+"""The sizes of the values that keys usually have."""
 _PREFIXED = {STRING: 4, 0x0D: 4, 0x0E: 4, DOCUMENT: 0, ARRAY: 0, _SCOPED_CODE: 0, _BINARY: 5, _DB_POINTER: 16}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from changefeed.position import Position
@@ -18,8 +18,12 @@ class RawBatch:
     """Why the only event of this batch lacks its content. It is an error if that event is wanted."""
     silent_until: Position | None = None
     """In the last batch: the stream shows no event from the window's end up to here. None if that is a short stretch."""
-    headers: list[Header] | None = None
-    """If the events were scanned to be put in order."""
+    rows: list[tuple[bytes, Header]] | None = None
+    """Instead of `events`, if these were scanned to be put in order."""
 
-    def scanned(self, scan: Callable[[bytes], Header]) -> Iterator[tuple[bytes, Header]]:
-        return zip(self.events, self.headers if self.headers is not None else map(scan, self.events), strict=True)
+    @property
+    def size(self) -> int:
+        return len(self.events if self.rows is None else self.rows)
+
+    def scanned(self, scan: Callable[[bytes], Header]) -> Iterable[tuple[bytes, Header]]:
+        return zip(self.events, map(scan, self.events), strict=True) if self.rows is None else self.rows

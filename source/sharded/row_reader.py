@@ -24,7 +24,7 @@ from changefeed.errors import HistoryLost
 from source.connection import Client
 from source.errors import translated
 from source.oplog.command_entry import CommandEntry
-from source.oplog.find import entries, entry_at
+from source.oplog.find import MOST_ENTRIES, entries, entry_at
 from source.oplog.row_entry import ROWS, made_entry
 from source.oplog.transaction import operations
 from source.raw.bson_bytes import elements, fields_of
@@ -34,6 +34,8 @@ from source.sharded.row_scan import from_migrate
 from source.stream.events.raw_event import table_name
 
 _COMMAND, _DELETE = b"command", b"delete"
+_STRETCH = 1_000
+"""Rows that are scanned, merged and taken together: their headers stay in the processor's cache meanwhile."""
 _COMMITS: Mapping[str, object] = {"op": "c", "o.commitTransaction": {"$exists": True}}
 
 
@@ -59,11 +61,12 @@ class _Commit:
 class ShardRowReader:
     """For one thread. Each entry has its effective time as its `ts`, and its index among the operations of a transaction as its place."""
 
-    def __init__(self, client: Client, shard: str, scan: Callable[[bytes], Header]) -> None:
-        """`scan`: see `row_scan`."""
+    def __init__(self, client: Client, shard: str, scan: Callable[[bytes], Header], *, shares_with: int = 1) -> None:
+        """`scan`: see `row_scan`. `shares_with`: so many shards are read at a time, this one included, and have as many entries in memory as one."""
         self._client = client
         self._shard = shard
         self._scan = scan
+        self._most = max(MOST_ENTRIES // shares_with, _STRETCH)
 
     def read(self, range: RowRange) -> Generator[Stretch[ShardRow], None, None]:
         """In stretches of some thousand. After an error, the range is read anew from an effective time of the caller's choice."""
@@ -79,10 +82,10 @@ class ShardRowReader:
 
     def _read(self, range: RowRange) -> Iterator[Stretch[ShardRow]]:
         commits = self._commits(range)
-        with closing(entries(self._client, range.start_ts, range.end_ts, {})) as replies:
+        with closing(entries(self._client, range.start_ts, range.end_ts, {}, most=self._most)) as replies:
             for reply in replies:
-                if reply:
-                    yield self._in_time(reply, commits)
+                for entries_together in _pieces(reply):
+                    yield self._in_time(entries_together, commits)
         while commits:
             commit = commits.pop()
             yield self._stretch(list(self._made(commit.entry, commit.ts)))
@@ -124,6 +127,10 @@ class ShardRowReader:
         ts = at_ts.to_int().to_bytes(8, "little")
         for index, (operation, upserts) in enumerate(operations(partial(entry_at, self._client), command)):
             yield made_entry(operation, ts, index, upserts=upserts)
+
+
+def _pieces(reply: list[bytes]) -> Iterator[list[bytes]]:
+    return (reply[at : at + _STRETCH] for at in range(0, len(reply), _STRETCH))
 
 
 def _stretch_of(entries: list[bytes], headers: list[Header], *, deletes: bool) -> Stretch[ShardRow]:

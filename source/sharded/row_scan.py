@@ -14,14 +14,12 @@ from functools import partial
 from typing import NamedTuple
 
 from source.oplog.row_entry import ROWS, MalformedEntry, scanner, walk
-from source.raw.bson_bytes import fields_of, value_end_of
+from source.raw.bson_bytes import USUAL_SIZES, fields_of, value_end_of
 from source.raw.row_header import Header
 
 FROM_MIGRATE = b"\x08fromMigrate\0\x01"
 _ID = b"_id\0"
 _NOOP = b"noop"
-_FIXED = {0x07: 12, 0x10: 4, 0x12: 8, 0x01: 8, 0x09: 8}
-"""The sizes of the usual values of keys."""
 _MOST_FORMS = 1_000
 
 _new = tuple.__new__
@@ -30,7 +28,7 @@ _new = tuple.__new__
 def row_scan(ids: Mapping[bytes, bytes], *, whole_keys: bool) -> Callable[[bytes], Header]:
     """`ids`: the tables of UUIDs that superseded a table's first one. `whole_keys`: with the fields of the shard key."""
     of_key, table_of = _whole if whole_keys else id_cut(), ids.get
-    scan = scanner(partial(_unusual, of_key), of_key)
+    scan = scanner(partial(_unusual, of_key), of_key, ids_alone=not whole_keys)
 
     def scan_named(entry: bytes) -> Header:
         header = scan(entry)
@@ -93,10 +91,10 @@ class _Form(NamedTuple):
 
 def _form_of(key: bytes, at: int, end: int) -> _Form | None:
     """Of a key that ends with its `_id`, with one field before it or none, if their values have fixed sizes."""
-    if key[at] not in _FIXED or end != len(key) - 1:
+    if key[at] not in USUAL_SIZES or end != len(key) - 1:
         return None
     first_end = 4 if at == 4 else key.index(0, 5) + 1
-    if at != 4 and first_end + _FIXED.get(key[4], len(key)) != at:
+    if at != 4 and first_end + USUAL_SIZES.get(key[4], len(key)) != at:
         return None
     return _Form(first_end, key[4:first_end], at, key[at : at + 5], (end - at + 5).to_bytes(4, "little"))
 
@@ -105,7 +103,7 @@ def _id_span(key: bytes) -> tuple[int, int]:
     at, last = 4, len(key) - 1
     while at < last:
         kind, value_at = key[at], key.index(0, at + 1) + 1
-        end = value_at + _FIXED[kind] if kind in _FIXED else value_end_of(key, kind, value_at)
+        end = value_at + USUAL_SIZES[kind] if kind in USUAL_SIZES else value_end_of(key, kind, value_at)
         if key[at + 1 : value_at] == _ID:
             return at, end
         at = end

@@ -149,11 +149,11 @@ class _WindowOfShards:
                 _, new = stretch.cut(known) if known else (None, stretch)
                 if new.rows:
                     reached.take(new.times)
-                    entries, headers = [row[0] for row in new.rows], [row[1] for row in new.rows]
-                    yield RawBatch(entries, Position(reached.ts), headers=headers)
+                    yield RawBatch([], Position(reached.ts), rows=new.rows)
 
     def _shards(self, start_ts: ClusterTime, end: Position) -> Iterator[Generator[Stretch[ShardRow], None, None]]:
         end_ts = end.ts if not end.token or end.token < _FIRST_ROW else end.ts.next()
+        ranges: dict[str, RowRange] = {}
         for name, shard in sorted(self._history.shards.items()):
             if shard.gone:
                 continue
@@ -164,7 +164,10 @@ class _WindowOfShards:
                 commits=shard.quiet_ts is None or start_ts < shard.quiet_ts,
             )
             if range.start_ts < range.end_ts:
-                yield ShardRowReader(self._clients.of(name, shard.host), name, self._scan).read(range)
+                ranges[name] = range
+        for name, range in ranges.items():
+            client = self._clients.of(name, self._history.shards[name].host)
+            yield ShardRowReader(client, name, self._scan, shares_with=len(ranges)).read(range)
 
     def _impatient(self, failing_since: float) -> bool:
         return time.monotonic() - failing_since > self._patience.total_seconds()

@@ -29,7 +29,7 @@ from source.connection import HELLO, Client, member_read, read_command
 from source.errors import translated
 from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import CommandEntry
-from source.oplog.find import OPLOG, entries, entry_at
+from source.oplog.find import OPLOG, commands, entries, entry_at
 from source.oplog.stride import Stride
 from source.oplog.transaction import parts
 from source.oplog.window import oldest_time_for_message
@@ -54,15 +54,12 @@ CONFIG_WANTED: Mapping[str, object] = {
 }
 SHARD_WANTED: Mapping[str, object] = {
     "$or": [
-        {
-            "op": "c",
-            "$or": [
-                {"o.applyOps": {"$exists": False}},
-                {"o.applyOps.op": "c"},
-                {"o.prepare": True},
-                {"o.partialTxn": {"$ne": True}, "prevOpTime.ts": {"$gt": ClusterTime(0, 0).to_bson()}},
-            ],
-        },
+        commands(
+            {"o.applyOps": {"$exists": False}},
+            {"o.applyOps.op": "c"},
+            {"o.prepare": True},
+            {"o.partialTxn": {"$ne": True}, "prevOpTime.ts": {"$gt": ClusterTime(0, 0).to_bson()}},
+        ),
         {"ns": {"$regex": r"\.system\.views$"}},
         {"ns": {"$in": [str(name) for name in (COORDINATORS, MIGRATIONS, RANGES)]}, "op": {"$in": ["i", "d"]}},
     ]

@@ -119,6 +119,8 @@ def matches(query: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
 def _holds(name: str, condition: Any, document: Mapping[str, Any]) -> bool:
     if name == "$or":
         return any(matches(query, document) for query in condition)
+    if name == "$nor":
+        return not any(matches(query, document) for query in condition)
     if name == "$and":
         return all(matches(query, document) for query in condition)
     values = list(_values(document, name.split(".")))

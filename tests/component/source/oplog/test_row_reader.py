@@ -77,7 +77,7 @@ def test_a_range_whose_place_is_removed_is_asked_for_again_and_only_then_called_
     forgetful: MongoDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For rows and DDL: a lost cursor does not mean that the wanted history is lost."""
-    monkeypatch.setattr(find, "_MOST_ENTRIES", 2)
+    monkeypatch.setattr(find, "MOST_ENTRIES", 2)
     with connect(forgetful.uri) as client:
         start_ts = majority_time(client)
         client.shop.a.insert_many([{"_id": f"removed {number}"} for number in range(9)])

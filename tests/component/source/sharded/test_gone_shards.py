@@ -85,8 +85,8 @@ def followed(watch: DdlWatch, clients: ClusterClients) -> tuple[list[DdlEvent], 
 def updated(clients: ClusterClients, history: ShardedHistory, window: Window) -> int:
     """Rows of users."""
     capture = ShardedRows(clients, {}, patience=timedelta(seconds=5))
-    events = [event for batch in capture.reader(history).read(window) for event in batch.events]
-    headers = [capture.scan(event) for event in events]
+    batches = capture.reader(history).read(window)
+    headers = [header for batch in batches for _, header in batch.scanned(capture.scan)]
     return sum(header.type in ROWS and table_name(header.ns) in _TABLES for header in headers)
 
 

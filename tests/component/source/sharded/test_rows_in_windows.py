@@ -29,8 +29,8 @@ _ROWS = {type_.value.encode() for type_ in RowType}
 
 def rows(clients: ClusterClients, history: ShardedHistory, window: Window) -> list[tuple[int, bytes]]:
     capture = ShardedRows(clients, {}, patience=timedelta(seconds=5))
-    found = [event for batch in capture.reader(history).read(window) for event in batch.events]
-    return [(capture.scan(event).time, event) for event in found]
+    batches = capture.reader(history).read(window)
+    return [(header.time, event) for batch in batches for event, header in batch.scanned(capture.scan)]
 
 
 def _is_users_row(event: bytes) -> bool:

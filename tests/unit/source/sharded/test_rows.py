@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from changefeed.table import TableId
 from source.oplog.row_entry import MalformedEntry
 from source.sharded.cluster_clients import ClusterClients
-from source.sharded.row_scan import id_cut
+from source.sharded.row_scan import id_cut, row_scan
 from source.sharded.rows import ShardedRows
 
 _FIRST, _NOW = UUID(int=1), UUID(int=2)
@@ -69,6 +69,18 @@ def test_keys_of_all_forms_one_after_another(keys: list[tuple[dict[str, Any], An
         key = {"_id": id, **fields} if first else {**fields, "_id": id}
         for _ in range(2):
             assert id_of(bson.encode(key)) == bson.encode({"_id": id})
+
+
+@pytest.mark.parametrize("whole_keys", [False, True])
+@given(st.dictionaries(_NAMES, _VALUES, max_size=2), st.one_of(_VALUES, st.builds(ObjectId)), st.sampled_from("iud"))
+def test_the_key_of_an_entry_as_servers_write_it(whole_keys: bool, fields: dict[str, Any], id: object, op: str) -> None:
+    key, document = {**fields, "_id": id}, {"_id": id, **fields, "text": "x"}
+    o = {"i": document, "u": {"$v": 2, "diff": {"u": {"text": "y"}}}, "d": key}[op]
+    rest = {"ts": Timestamp(100, 1), "t": Int64(1), "v": Int64(2), "wall": datetime(2026, 1, 1, tzinfo=UTC)}
+    of_delete = {} if op == "d" else {"o2": key}
+    raw = bson.encode({"op": op, "ns": "shop.orders", "ui": Binary(_NOW.bytes, 4), "o": o, **of_delete, **rest})
+    found = bson.decode(row_scan({}, whole_keys=whole_keys)(raw).key)
+    assert list(found.items()) == (list(key.items()) if whole_keys else [("_id", id)])
 
 
 def test_what_a_migration_copies_is_no_row(rows: ShardedRows) -> None:
