@@ -81,8 +81,10 @@ class OwnedDdl:
     """Sharded, and live: not all of their indexes are known, or nobody knows their owners."""
     _partly: set[TableId] = field(default_factory=set)
     """Not sharded at the start: of the indexes that they had then nothing is known. If one is sharded later, its owners have all of these."""
+    _untold: set[TableId] = field(default_factory=set)
+    """All owners were gone, and the last of them has not given its last chunk away yet: then others tell which indexes there are, and not since when."""
     _built: dict[TableId, set[IndexName]] = field(default_factory=dict)
-    """Of tables that are unknown, or known in part: what was built since the start."""
+    """Of tables that are unknown, untold, or known in part: what was built since the start."""
     _cloned: set[tuple[TableId, str]] = field(default_factory=set)
     """Live UUIDs, and shards that a movePrimary gave them to."""
     _dropped: set[tuple[TableId, IndexName]] = field(default_factory=set)
@@ -160,7 +162,8 @@ class OwnedDdl:
         if not self._sharded(uuid):
             self._shown[uuid] |= has.keys()
             return
-        owners, presumed = self.owners(uuid), copied if change.before in self._unknown else set()
+        known = change.before not in self._unknown | self._untold and not self._only_gone(change.before)
+        owners, presumed = self.owners(uuid), set() if known else copied
         there = self._complete(uuid) if owners else [*has]
         self._shown[uuid] |= presumed.difference(there)
         yield from self._show(uuid, there, change.position, presumed)
@@ -200,7 +203,7 @@ class OwnedDdl:
         for name, spec in specs.items():
             if copied:
                 self._index_copied(uuid, name, spec)
-            elif uuid in self._unknown | self._partly and not self._is_clone(uuid, shard):
+            elif uuid in self._unknown | self._partly | self._untold and not self._is_clone(uuid, shard):
                 self._built.setdefault(uuid, set()).add(name)
             self._add(uuid, shard, name, spec)
         if uuid not in self._tables.live or copied:
@@ -228,9 +231,19 @@ class OwnedDdl:
                 self._add(uuid, owner, name, spec)
             self._shown.setdefault(uuid, set()).add(name)
 
+    def _only_gone(self, uuid: TableId) -> bool:
+        """Whether all shards that own chunks of it are gone."""
+        owning = self._owning(uuid)
+        return bool(owning) and owning <= self._gone
+
     def _new_indexes(self, uuid: TableId, at: Position) -> Iterator[ClusterChange]:
-        if uuid not in self._unknown:
-            yield from self._show(uuid, self._complete(uuid), at)
+        if uuid in self._unknown:
+            return
+        untold = uuid in self._untold
+        presumed = frozenset(self._complete(uuid)).difference(self._built.get(uuid, ())) if untold else frozenset()
+        yield from self._show(uuid, self._complete(uuid), at, presumed)
+        if untold and not self._owning(uuid) & self._gone:
+            self._untold.discard(uuid)
 
     def _show(
         self, uuid: TableId, names: Iterable[IndexName], at: Position, presumed: AbstractSet[IndexName] = frozenset()
@@ -314,6 +327,8 @@ class OwnedDdl:
     def _chunk(self, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         id, o = document_id(operation), operation["o"]
         before = self._chunks.get(id)
+        if before is not None and self._only_gone(before[0]):
+            self._untold.add(before[0])
         if operation["op"] == "d":
             self._disown(id)
         elif "_id" in o and (uuid := uuid_of(o.get("uuid"))) is not None:

@@ -60,7 +60,12 @@ def chunk(id: int, shard: str, number: int = 1, op: str = "u") -> Step:
 
 class ModelReader:
     def __init__(
-        self, tables: LiveTables, chunks: dict[int, str], indexes: IndexReading, read: Iterable[Step] = ()
+        self,
+        tables: LiveTables,
+        chunks: dict[int, str],
+        indexes: IndexReading,
+        read: Iterable[Step] = (),
+        gone: Iterable[str] = (),
     ) -> None:
         """`read`: what a start has read of the shards already."""
         self._tables = tables
@@ -68,7 +73,7 @@ class ModelReader:
         for shard, operation in read:
             operations.setdefault(shard, []).append(operation)
         owners = {id: (uuid(1), shard) for id, shard in chunks.items()}
-        self.owned = OwnedDdl.of(tables, owners, indexes, operations)
+        self.owned = OwnedDdl.of(tables, owners, indexes, operations, gone)
 
     def shown(self, *steps: Step) -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
@@ -97,6 +102,7 @@ def reader(
     indexes: IndexReading | None = None,
     read: Iterable[Step] = (),
     filled: Iterable[str] = (),
+    gone: Iterable[str] = (),
 ) -> ModelReader:
     """`items` is sharded with UUID 1; sa, sb and sc hold it, and by default sa and sb own chunks. `filled`: the shards that a resharding fills with UUID 2."""
     holders = {uuid(1): dict.fromkeys(("sa", "sb", "sc"), ITEMS)}
@@ -108,6 +114,7 @@ def reader(
         {1: "sa", 2: "sb"} if chunks is None else chunks,
         {uuid(1): {}} if indexes is None else indexes,
         read,
+        gone,
     )
 
 
@@ -353,6 +360,36 @@ def test_the_indexes_at_a_start_are_those_before_the_first_entry_since() -> None
     since = {"sa": [built("sa")[1]], "sb": [dropped("sb")[1], built("sb")[1]]}
     found = rewound_indexes(reading, since)
     assert {shard: set(names) for shard, names in found[uuid(1)].items()} == {"sa": set(), "sb": {NAME}}
+
+
+def test_an_index_of_a_table_whose_owners_are_gone_is_presumed_to_be_old_where_another_shard_gets_a_chunk() -> None:
+    all_on_sb = {1: "sb", 2: "sb"}
+    clone = ("sa", command({"createIndexes": "items", "key": {"b": 1}, "name": "b_1"}, 1, fromMigrate=True))
+    there = reader(all_on_sb, having("sa"), gone={"sb"})
+    assert there.shown(chunk(1, "sa"), chunk(2, "sa"), dropped("sa")) == [
+        (1, "createIndexes 1, presumed b_1"),
+        (2, "dropIndexes 1"),
+    ]
+    copied = reader(all_on_sb, having(), gone={"sb"})
+    assert copied.shown(clone, chunk(1, "sa"), chunk(2, "sa")) == [(2, "createIndexes 1, presumed b_1")]
+    assert reader(all_on_sb, having(), gone={"sb"}).shown(chunk(1, "sa"), chunk(2, "sa"), built("sa")) == [
+        (2, "createIndexes 1")
+    ]
+    assert reader(all_on_sb, having(), gone={"sb"}).shown(chunk(1, "sa"), built("sa"), chunk(2, "sa")) == [
+        (2, "createIndexes 1")
+    ]
+
+
+@pytest.mark.parametrize("removed", [[], [chunk(1, "sb", op="d"), chunk(2, "sb", op="d")]])
+def test_a_resharding_of_a_table_whose_owners_are_gone_copies_indexes_that_are_presumed_to_be_old(
+    removed: list[Step],
+) -> None:
+    there = reader({1: "sb", 2: "sb"}, having("sa"), filled={"sa"}, gone={"sb"})
+    steps = [built("sa", 2, fromMigrate=True), chunk(7, "sa", 2, "i"), *removed, sharded("items", 2, op="u")]
+    assert there.shown(*steps, dropped("sa", 2)) == [
+        (len(steps) - 1, "createIndexes 1, presumed b_1"),
+        (len(steps), "dropIndexes 1"),
+    ]
 
 
 def test_options_that_wait_for_a_shard_that_is_gone_are_whole_and_an_index_waits_for_its_chunks() -> None:
