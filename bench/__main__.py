@@ -9,6 +9,7 @@ SLUICE_TEST_SOURCE and SLUICE_TEST_TARGET are URIs of existing servers; without 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         "names", nargs="*", choices=[[], *MEASUREMENTS], default=[], metavar="measurement", help=", ".join(MEASUREMENTS)
     )
     chosen = parser.parse_args(arguments).names
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the servers and processes that were started
     if not chosen:
         LATEST.unlink(missing_ok=True)
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
