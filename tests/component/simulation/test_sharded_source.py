@@ -69,8 +69,7 @@ class Lived:
             said.append((event.position.ts, True, self._told(event, names)))
         capture = ShardedRows(self._clients, ids, patience=timedelta(seconds=5))
         for batch in capture.reader(history).read(Window(self._start, Position(history.resolved_ts))):
-            for entry in batch.events:
-                header = capture.scan(entry)
+            for entry, header in batch.scanned(capture.scan):
                 name = table_name(header.ns) if header.type in ROWS else None
                 if name is None or name.db != self._database or name.system:
                     continue
