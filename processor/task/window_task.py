@@ -275,7 +275,7 @@ def _events(
                         raise EventTooLarge(batch.unreadable).about(resources.mounter.table(header).target.id)
                     taken += 1
                     yield event, header
-            reader.took(taken, batch.size)
+            reader.took(taken, len(batch.events))
             if outcome is not None:
                 outcome.silent_until = batch.silent_until
 

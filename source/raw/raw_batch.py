@@ -19,11 +19,7 @@ class RawBatch:
     silent_until: Position | None = None
     """In the last batch: the stream shows no event from the window's end up to here. None if that is a short stretch."""
     rows: list[tuple[bytes, Header]] | None = None
-    """Instead of `events`, if these were scanned to be put in order."""
-
-    @property
-    def size(self) -> int:
-        return len(self.events if self.rows is None else self.rows)
+    """The events with their headers, if they were scanned to be put in order."""
 
     def scanned(self, scan: Callable[[bytes], Header]) -> Iterable[tuple[bytes, Header]]:
         return zip(self.events, map(scan, self.events), strict=True) if self.rows is None else self.rows

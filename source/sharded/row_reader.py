@@ -69,7 +69,7 @@ class ShardRowReader:
         self._most = max(MOST_ENTRIES // shares_with, _STRETCH)
 
     def read(self, range: RowRange) -> Generator[Stretch[ShardRow], None, None]:
-        """In stretches of some thousand. After an error, the range is read anew from an effective time of the caller's choice."""
+        """In stretches of a thousand, or of a transaction. After an error, the range is read anew from an effective time of the caller's choice."""
         if range.start_ts >= range.end_ts:
             return
         with translated(f"reading rows of {self._shard}"):
@@ -84,19 +84,19 @@ class ShardRowReader:
         commits = self._commits(range)
         with closing(entries(self._client, range.start_ts, range.end_ts, {}, most=self._most)) as replies:
             for reply in replies:
-                for entries_together in _pieces(reply):
-                    yield self._in_time(entries_together, commits)
+                for piece in _pieces(reply):
+                    yield self._in_time(piece, commits)
         while commits:
             commit = commits.pop()
             yield self._stretch(list(self._made(commit.entry, commit.ts)))
 
-    def _in_time(self, reply: list[bytes], commits: list[_Commit]) -> Stretch[ShardRow]:
-        headers = list(map(self._scan, reply))
+    def _in_time(self, piece: list[bytes], commits: list[_Commit]) -> Stretch[ShardRow]:
+        headers = list(map(self._scan, piece))
         kinds = {header[0] for header in headers}
         if _COMMAND not in kinds and not (commits and commits[-1].ts.to_int() < headers[-1].time):
-            return _stretch_of(reply, headers, deletes=_DELETE in kinds)
+            return _stretch_of(piece, headers, deletes=_DELETE in kinds)
         found: list[bytes] = []
-        for entry, header in zip(reply, headers, strict=True):
+        for entry, header in zip(piece, headers, strict=True):
             while commits and commits[-1].ts.to_int() < header.time:
                 commit = commits.pop()
                 found += self._made(commit.entry, commit.ts)

@@ -149,7 +149,7 @@ class _WindowOfShards:
                 _, new = stretch.cut(known) if known else (None, stretch)
                 if new.rows:
                     reached.take(new.times)
-                    yield RawBatch([], Position(reached.ts), rows=new.rows)
+                    yield RawBatch([entry for entry, _ in new.rows], Position(reached.ts), rows=new.rows)
 
     def _shards(self, start_ts: ClusterTime, end: Position) -> Iterator[Generator[Stretch[ShardRow], None, None]]:
         end_ts = end.ts if not end.token or end.token < _FIRST_ROW else end.ts.next()

@@ -163,6 +163,7 @@ class OwnedDdl:
             self._shown[uuid] |= has.keys()
             return
         known = change.before not in self._unknown | self._untold and not self._only_gone(change.before)
+        self._untold.discard(change.before)
         owners, presumed = self.owners(uuid), set() if known else copied
         there = self._complete(uuid) if owners else [*has]
         self._shown[uuid] |= presumed.difference(there)
@@ -239,9 +240,9 @@ class OwnedDdl:
     def _new_indexes(self, uuid: TableId, at: Position) -> Iterator[ClusterChange]:
         if uuid in self._unknown:
             return
-        untold = uuid in self._untold
-        presumed = frozenset(self._complete(uuid)).difference(self._built.get(uuid, ())) if untold else frozenset()
-        yield from self._show(uuid, self._complete(uuid), at, presumed)
+        untold, there = uuid in self._untold, self._complete(uuid)
+        presumed = frozenset(there).difference(self._built.get(uuid, ())) if untold else frozenset()
+        yield from self._show(uuid, there, at, presumed)
         if untold and not self._owning(uuid) & self._gone:
             self._untold.discard(uuid)
 
