@@ -8,6 +8,8 @@ replacement: the whole key in the document      its owner
 update or delete of one, `_id` in the filter    all owners, without a version, as a write that cannot be tried again by halves
 of one, with neither                            nobody: ShardKeyNotFound
 of many                                         all owners, without a version
+
+Statements of an unordered command that go to the same shards go together.
 """
 
 from __future__ import annotations
@@ -82,18 +84,19 @@ class RoutedRows:
             stale = self._send(db, command, shards, part, reply, errors, transaction)
             left = sorted([*stale, *(each for each in left if each[0] not in chosen)], key=itemgetter(0))
         if errors:
-            reply["writeErrors"] = sorted(errors, key=itemgetter("index"))
+            of_each = {error["index"]: error for error in errors}  # several shards may refuse one statement
+            reply["writeErrors"] = [of_each[index] for index in sorted(of_each)]
         return reply
 
     def _next(
         self, ns: str, verb: str, left: Sequence[Statement], *, ordered: bool
     ) -> tuple[tuple[str, ...], list[Statement]]:
-        """The first statement, and others that may go with it to its shard."""
+        """The first statement, and others that may go with it to its shards."""
 
         def once() -> tuple[tuple[str, ...], list[Statement]]:
             route = self._router.route(ns)
             shards = _shards_of(verb, left[0][1], route)
-            if len(shards) > 1:
+            if ordered and len(shards) > 1:
                 return shards, [left[0]]
 
             def same(each: Statement) -> bool:

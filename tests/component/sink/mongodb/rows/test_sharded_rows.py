@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -32,6 +33,8 @@ pytestmark = pytest.mark.since("6.0")
 Row = dict[str, Any]
 NS = "shop.items"
 _OPERATION_FAILED = 96
+_RESTS = 2
+"""Times as long as the last move took."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,9 @@ def writer(client: Client) -> MongoRowWriter:
 
 @contextmanager
 def moving(cluster: ShardedCluster) -> Iterator[threading.Event]:
-    """Chunks go to and fro; the event says that one has moved."""
+    """Chunks go to and fro, and rest longer than they move: otherwise a router that the machine holds up never knows where they are. The event
+    says that one has moved.
+    """
     over, moved = threading.Event(), threading.Event()
 
     def move() -> None:
@@ -68,8 +73,10 @@ def moving(cluster: ShardedCluster) -> Iterator[threading.Event]:
             ddl = ClusterDdl(router)
             while not over.is_set():
                 for to in ("sa", "sb"):
+                    begun_at = time.monotonic()
                     move_once(ddl, to)
                     moved.set()
+                    over.wait(_RESTS * (time.monotonic() - begun_at))
 
     mover = threading.Thread(target=move)
     mover.start()
