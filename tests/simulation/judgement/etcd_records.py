@@ -117,6 +117,11 @@ class EtcdRecords:
             self._count("straggler: has caught up, or ended")
             return
         straggler = self._decode(Straggler, now)
+        before, _ = self.stragglers.get(life, (straggler, 0))
+        if before.moved_from and straggler.moved_from not in (None, before.moved_from):
+            raise Violation(
+                f"moves: {life} fails on {straggler.moved_from} and moves, as it did on {before.moved_from}"
+            )
         self.stragglers[life] = straggler, now.mod_rev
         why = straggler.error.code if straggler.error else "a user asked for it"
         self._count(f"straggler: {f'stopped, {why}' if straggler.stopped else 'goes on, or waits for a DDL'}")

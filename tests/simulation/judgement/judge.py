@@ -17,6 +17,7 @@ I7 progress         at the end; a changefeed may stop if the source's oplog has 
                     What waits for a user holds nothing else
 ready               no table is given to a node that has not been ready for a while
 stops               nothing is written of a table whose node has reported that it obeys the table's stop
+moves               a table that fails is moved to one other node
 lag                 each status: everything of the moment that it names is downstream
 """
 

@@ -13,7 +13,7 @@ from changefeed.errors import SinkRefused
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Scope
+from changefeed.records import DdlRecord, DdlState, NodeId, Scope, Straggler
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change, KeyValue
 from coordination.layout import encode
@@ -162,3 +162,17 @@ def test_a_ddl_that_nobody_recorded_belongs_to_the_life_before_that_of_a_table_t
     assert judge._of_another_life(dropped, first)
     _write(judge, replace(_index(first), state=DdlState.PENDING))
     assert not judge._of_another_life(dropped, first), "it is recorded after all"
+
+
+def test_a_table_that_fails_is_moved_to_one_other_node(judge: Judge) -> None:
+    first, _ = _two_uuids(judge)
+    key = LAYOUT.straggler(FEED, first)
+
+    def moved_from(node: str | None) -> None:
+        straggler = Straggler(at=_at(10), since=_SEEN_AT, moved_from=NodeId(node) if node else None)
+        judge.written([Change(key=key, now=KeyValue(key=key, value=encode(straggler), create_rev=1, mod_rev=1))])
+
+    for node in ("n1", "n1", None, "n2"):
+        moved_from(node)
+    with pytest.raises(Violation, match="fails on n3 and moves, as it did on n2"):
+        moved_from("n3")

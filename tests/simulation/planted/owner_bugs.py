@@ -14,6 +14,7 @@ import owner.ddl.feed
 import owner.decision.decide
 import owner.owner
 import owner.tables.recopy
+import owner.tables.wishes
 import processor.changefeed_processor
 import processor.copy.plan
 import processor.decision
@@ -34,6 +35,7 @@ from owner.decision.decide import PublishBarrier, RecordDdls
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.node_standings import NodeStandings
 from owner.tables.progress import Floor, NodeState, TableProgress
+from owner.tables.wishes import TableWishes
 from processor.decision import Following
 from processor.etcd_view import ProcessorView
 from processor.lanes.lanes import Lanes
@@ -257,6 +259,20 @@ def _a_table_that_fails_fails_its_changefeed() -> AbstractContextManager[Any]:
     return patch("processor.decision.table_failed", failed)
 
 
+def _a_table_that_fails_is_moved_again_and_again() -> AbstractContextManager[Any]:
+    wished = owner.tables.wishes.wished
+
+    def anywhere(wishes: TableWishes, *args: Any, **more: Any) -> Any:
+        there = {
+            table: replace(stored, record=replace(stored.record, moved_from=None))
+            for table, stored in wishes.stragglers.items()
+            if table not in wishes.moving
+        }
+        return wished(replace(wishes, stragglers={**wishes.stragglers, **there}), *args, **more)
+
+    return patch("owner.decision.decide.wished", anywhere)
+
+
 def _a_lost_table_is_copied_as_it_was_known() -> AbstractContextManager[Any]:
     return patch("owner.decision.recording._may_lack_ddl", lambda *_: False)
 
@@ -294,6 +310,7 @@ OWNER_BUGS: Mapping[str, Bug] = {
     "own DDLs overtake those of the source": Bug(_own_ddls_overtake_those_of_the_source, 200),
     "the tables of a window that fails stay together": Bug(_the_tables_of_a_window_that_fails_stay_together, 100),
     "a table that fails fails its changefeed": Bug(_a_table_that_fails_fails_its_changefeed, 100),
+    "a table that fails is moved again and again": Bug(_a_table_that_fails_is_moved_again_and_again, 170),
     "a lost table is copied as it was known": Bug(_a_lost_table_is_copied_as_it_was_known, 600),
     "a table enters while its node has it": Bug(_a_table_enters_while_its_node_has_it, 120),
 }
