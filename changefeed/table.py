@@ -154,6 +154,8 @@ class TableSchema:
     valid_from: Position
     beside: Beside | None = None
     """None: its rows are under the name that the routes give it."""
+    copied: bool = field(default=False, compare=False)
+    """Whether it begins with a copy. It stays so: the copy's record says whether it is done."""
     size: TableSize | None = field(default=None, compare=False)
     """Of a table that begins with a copy: its size when its changefeed began. Only a base in etcd has it."""
 
@@ -180,6 +182,7 @@ def defined(said: Document, id: TableId, name: TableName, at: Position) -> Table
         shard_key=Document.of(fields["shardKey"]) if fields.get("shardKey") else None,
         uuids=tuple(TableId(uuid) for uuid in fields.get("uuids", ())),
         valid_from=at,
+        copied=True,
         beside=Beside(name=TableName.parse(beside["name"]), stands_at=Position.parse(beside["standsAt"]))
         if beside
         else None,

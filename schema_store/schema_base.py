@@ -120,11 +120,13 @@ def _schema(table: TableId, name: str, form: TableSchema) -> TableSchema:
         uuids=form.uuids,
         valid_from=form.valid_from,
         beside=form.beside,
+        copied=form.copied,
     )
 
 
 def _form(schema: TableSchema) -> object:
-    return schema.kind, schema.options, schema.indexes, schema.shard_key, schema.uuids, schema.valid_from, schema.beside
+    definition = schema.kind, schema.options, schema.indexes, schema.shard_key, schema.uuids
+    return *definition, schema.valid_from, schema.beside, schema.copied
 
 
 NO_BASE = SchemaBase.of(())

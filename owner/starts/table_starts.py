@@ -37,7 +37,6 @@ from owner.starts.target_renames import TargetRenames
 from owner.starts.views import make_views, remake_views
 from owner.tables import filter_change, route_change
 from owner.tables.filter_change import FilterChange
-from owner.tables.known_tables import KnownTables
 from owner.tables.route_change import Place
 from schema_store.store import SchemaStore
 from sink.ddl import DdlApplier, DropTables
@@ -101,7 +100,7 @@ class TableStarts:
         if not beginning.copied:
             return beginning
         make_views(beginning.tables, self._configuration, self._open_sink)
-        return replace(beginning, tables=self._measured(beginning.tables))
+        return replace(beginning, tables=self._to_copy(beginning.tables))
 
     def fresh_status(self, known: OwnerView, *, run: int) -> ChangefeedStatus:
         return ChangefeedStatus(
@@ -139,7 +138,7 @@ class TableStarts:
         )
         if change is None:
             return False
-        marked = replace(status, tables=(), taken_in_at=_copy_starts(known, status) | {position})
+        marked = replace(status, tables=(), taken_in_at=status.taken_in_at | {position})
         changed = replace(
             marked,
             tables=asked.filter.tables,
@@ -215,17 +214,11 @@ class TableStarts:
                 sink.apply(DropTables(names=left), sink.observe(left))
         remake_views(places, status.routes or routes, known.info.reroute, asked, self._open_sink)
         make_views(change.taken_in, asked, self._open_sink)
-        return replace(change, taken_in=self._measured(change.taken_in))
+        return replace(change, taken_in=self._to_copy(change.taken_in))
 
-    def _measured(self, tables: Sequence[TableSchema]) -> tuple[TableSchema, ...]:
+    def _to_copy(self, tables: Sequence[TableSchema]) -> tuple[TableSchema, ...]:
         sizes = self._source.sizes([table.name for table in tables if table.kind is not TableKind.VIEW])
-        return tuple(replace(table, size=sizes.get(table.name)) for table in tables)
+        return tuple(replace(table, copied=True, size=sizes.get(table.name)) for table in tables)
 
     def _commanded(self, known: OwnerView, status: ChangefeedStatus) -> Lifecycle:
         return commanded(known.info, status, now=datetime.now(UTC), random=self._random)
-
-
-def _copy_starts(known: OwnerView, status: ChangefeedStatus) -> frozenset[Position]:
-    """Includes tables that a rename brought in: the records that say so are about to be removed."""
-    replicated = KnownTables(status.copy_starts, known.bases, known.records.values()).replicated
-    return frozenset(assigned.start for assigned in replicated.values() if assigned.copy)

@@ -10,7 +10,6 @@ from changefeed.position import Position
 from changefeed.records import AssignedTable, DdlRecord
 from changefeed.shards import Shards
 from changefeed.table import TableId, TableKind, TableName, TableSchema
-from schema_store.definition import enters
 from schema_store.store import SchemaStore
 from schema_store.versions import SchemaVersions
 
@@ -31,7 +30,9 @@ class SettledNames:
 
 
 class KnownTables:
-    """`tip`: the versions with every DDL seen, done or not. `replicated`: the tables after the settled DDLs, `beside` those copied beside the target's."""
+    """`tip`: the versions with every DDL seen, done or not. `replicated`: the tables after the settled DDLs, `beside` those copied beside the target's.
+    `copy_starts`: where tables begin with a copy whose bases do not say so, as an earlier release wrote them.
+    """
 
     def __init__(
         self,
@@ -44,7 +45,6 @@ class KnownTables:
         self._settled = SchemaStore.from_records(bases.values(), records)
         self.names = SettledNames(self._settled.versions)
         """Of the tables after the settled DDLs that have rows. The same object as long as no DDL is settled."""
-        self._entered = {(record.event.id, record.position) for record in records if enters(record.event)}
         self.tip = self._settled.versions.apply_all(record.event for record in records if record.open)
         self.beside = frozenset(schema.id for _, schema in self.settled if schema.beside is not None)
         lives = ((schema.id, (first, schema)) for first, schema in self.settled)
@@ -58,7 +58,6 @@ class KnownTables:
             return
         self._settled = before.take(new)
         self.names = SettledNames(self._settled.versions)
-        self._entered |= {(record.event.id, record.position) for record in new if enters(record.event)}
         effects = before.versions.effects(record.event for record in new)
         touched = sorted({table for _, effect in effects for table in effect})
         lives = {table: self._settled.versions.life(table) for table in touched}
@@ -96,10 +95,7 @@ class KnownTables:
         if life is None or life[1].kind is TableKind.VIEW:
             return None
         first, schema = life
-        return _assigned(first, self._copied(schema, first))
-
-    def _copied(self, schema: TableSchema, first: Position) -> bool:
-        return first in self._copy_starts or (schema.id, first) in self._entered
+        return _assigned(first, schema.copied or first in self._copy_starts)
 
 
 @lru_cache(64)

@@ -147,12 +147,13 @@ class User:
         return sorted(table for table, straggler in self._stragglers().items() if _lost(straggler))
 
     def _waiting(self) -> list[TableId]:
+        """A lost table is none of them, though a refused DDL may name it: to resume it would only take back that it is to be copied anew."""
         stragglers = self._stragglers()
-        tables = {table for table, straggler in stragglers.items() if straggler.stopped and not _lost(straggler)}
+        tables = {table for table, straggler in stragglers.items() if straggler.stopped}
         for record in self._refused():
             own = {record.event.id} if record.event.id is not None else set()
             tables |= record.scope.tables | record.scope.apart | own
-        return sorted(tables)
+        return sorted(tables.difference(self._lost()))
 
     def _refused(self) -> list[DdlRecord]:
         records = [decode(DdlRecord, kv) for kv in self._cluster.etcd.range(LAYOUT.ddls(FEED)).items]

@@ -17,7 +17,7 @@ from schema_store.store import fold
 from schema_store.versions import SchemaVersions
 
 SEEN = datetime(2026, 11, 21, tzinfo=UTC)
-A = TableId("a" * 32)
+A, B = TableId("a" * 32), TableId("b" * 32)
 
 
 def at(increment: int) -> Position:
@@ -66,6 +66,20 @@ def test_after_folding_the_tables_are_those_that_a_new_owner_derives() -> None:
         assert known.replicated.keys() == derived.replicated.keys()
         assert known.tip.tables_at(at(999)) == derived.tip.tables_at(at(999))
     assert len(records) < 150
+
+
+def test_a_table_that_begins_with_a_copy_does_so_for_each_new_owner_though_its_records_are_folded() -> None:
+    """Simulation, seed 9800035: it had fallen behind, so the others went on, and their DDLs had its own ones folded. Its rows went to no table."""
+    leave, enter = done(4, DdlType.LEAVE, "a", A), done(5, DdlType.ENTER, "a", A, to="a", options={}, indexes=[])
+    index = done(6, DdlType.CREATE_INDEXES, "b", B, indexes=[{"key": {"x": 1}, "name": "x_1"}])
+    bases = {A: base(A, "a"), B: replace(base(B, "b"), copied=True)}
+    records = {record.position: record for record in (leave, enter, index)}
+    before = KnownTables(frozenset(), bases, records.values())
+    for step in fold(bases, records.values(), at(200)):
+        bases |= {table.id: table for table in step.write}
+    assert {schema.valid_from for schema in bases.values()} == {at(5), at(6)}
+    derived = KnownTables(frozenset(), bases, ())
+    assert before.to_copy == derived.to_copy == {A, B}
 
 
 def test_folded_tables_take_the_next_ddl() -> None:
