@@ -5,7 +5,7 @@ before it changes anything (`ddl_effect`). After a crash at any line, a broken c
 `apply` is called again with the same record, and does not repeat what is done already.
 
 A command whose connection broke may still be running at the target. An index build continues there; the repeated createIndexes
-joins it, or gets a retryable error. Any other command may finish while its repetition runs; the repetition is then refused. So a
+joins it, or gets a retryable error. One that waits there to build is not joined: no index is dropped as long as there is one. Any other command may finish while its repetition runs; the repetition is then refused. So a
 refusal counts only when a second observation equals the first.
 
 An owner that lost its session while it waited sends no more commands, by its own clock. A command that it has sent takes effect before
@@ -41,11 +41,21 @@ from pymongo.errors import OperationFailure, PyMongoError
 from changefeed.config.configuration import Ttl
 from changefeed.config.tables.time_series import release_obstacle
 from changefeed.documents.document import EMPTY, Document
-from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SluiceError
+from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SinkUnavailable, SluiceError
 from changefeed.records import DdlRecord, Observation, ObservedTable
 from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableName, TableSchema
-from sink.ddl import CreateTable, DownstreamDdl, ShardTable, SingleDdl, Skip, names_of, parts_of, shard_copy
+from sink.ddl import (
+    CreateTable,
+    DownstreamDdl,
+    DropIndexes,
+    ShardTable,
+    SingleDdl,
+    Skip,
+    names_of,
+    parts_of,
+    shard_copy,
+)
 from sink.mongodb.codes import NAMESPACE_NOT_FOUND, UUID_MISMATCH
 from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Permit
@@ -147,6 +157,8 @@ class MongoDdlApplier:
             now = self.observe(names_of(ddl))
         while (found := effect(ddl, before, now, self._ttl)) is DdlEffect.ABSENT:
             steps = commands(ddl, now, target, self._ttl)
+            if isinstance(ddl, DropIndexes) and not target.sharded:
+                self._expect_no_build(ddl.name)
             try:
                 self._expect_majority(steps, names_of(ddl))
                 self.run(steps)
@@ -263,6 +275,19 @@ class MongoDdlApplier:
         """
         if names and not all(command.brief for command in steps):
             self._reach_majority(names[0].db)
+
+    def _expect_no_build(self, name: TableName) -> None:
+        """A createIndexes of an earlier owner may wait at the target, which builds three indexes at once, though another one has built its index
+        since. It would build it again after it was dropped. Users see their own commands without any privilege.
+        """
+        mine = [{"$currentOp": {}}, {"$match": {"command.createIndexes": name.coll}}]
+        with translated("reading what runs at the target"):
+            reply = self._client.admin.command({"aggregate": 1, "pipeline": mine, "cursor": {}})
+        if any(each["command"].get("$db") == name.db for each in reply["cursor"]["firstBatch"]):
+            raise SinkUnavailable(
+                f"dropIndexes on {name}: a createIndexes on it that was sent before has not ended at the target; "
+                "it goes on when the target has built its other indexes"
+            )
 
     def _reach_majority(self, db: str) -> ObjectId | None:
         """Waits until the majority has everything that this primary has, and returns the term. A delete without a match creates nothing."""

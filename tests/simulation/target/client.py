@@ -211,10 +211,28 @@ class _Database:
                 name = TableName(self._db, body[verb])
                 found = self._server.letters.find if name == LETTERS else partial(self._found, name)
                 return {"cursor": {"firstBatch": list(found(body["filter"]))}}
+            case "aggregate":
+                return {"cursor": {"firstBatch": self._builds_that_wait(body["pipeline"][1]["$match"])}}
             case _:
-                self._take_time(self._server.slow_ddl, "DDL")
+                with self._waiting(verb, body):
+                    self._take_time(self._server.slow_ddl, "DDL")
                 self._in_time()
                 return Definitions(self._server, self._db).carry_out(verb, body)
+
+    @contextmanager
+    def _waiting(self, verb: str, body: Mapping[str, Any]) -> Iterator[None]:
+        """A createIndexes that has not begun is to be seen, whoever sent it."""
+        server, number = self._server, object()
+        if verb == "createIndexes":
+            server.builds_that_wait[number] = {verb: body[verb], "$db": self._db}
+        try:
+            yield
+        finally:
+            server.builds_that_wait.pop(number, None)
+
+    def _builds_that_wait(self, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+        coll = wanted["command.createIndexes"]
+        return [{"command": each} for each in self._server.builds_that_wait.values() if each["createIndexes"] == coll]
 
     def _take_time(self, most: float, what: str) -> None:
         machine = self._server.machine

@@ -111,6 +111,8 @@ class TargetServer:
         self.refuses_key: set[tuple[str, Any]] = set()
         """Single rows, by collection and key."""
         self.breaks_tasks_with_rows_of: set[str] = set()
+        self.builds_that_wait: dict[object, dict[str, Any]] = {}
+        """The commands that are to build indexes and have not begun."""
         """Collections whose rows meet a bug, so that nothing says whose fault the failure is."""
 
     def refuses_row(self, name: TableName, key: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -19,8 +20,10 @@ from changefeed.event import DdlType
 from changefeed.records import Observation
 from changefeed.table import TableName
 from devstack.mongodb.server import MongoDB
+from devstack.process import wait_until
 from sink.ddl import (
     CreateTable,
+    DropIndexes,
     RenameTable,
     ShardTable,
     SingleDdl,
@@ -434,3 +437,35 @@ def test_dates_of_all_years_may_stand_in_definitions(applier: MongoDdlApplier, d
     assert found is not None
     assert found.options.decode()["validator"] == {"at": {"$lt": far}}
     assert found.indexes[1].decode()["partialFilterExpression"] == {"at": far}
+
+
+def test_an_index_is_not_dropped_while_a_command_to_build_it_waits_at_the_target(
+    applier: MongoDdlApplier, target_client: Client, db: Database
+) -> None:
+    """An earlier owner's: it would build the index again afterwards (simulation, seed 9814974)."""
+    db.rows.insert_one({"_id": 1, "g": 1})
+    db.others.create_index("g")
+    most = target_client.admin.command({"getParameter": 1, "maxNumActiveUserIndexBuilds": 1})
+    target_client.admin.command({"setParameter": 1, "maxNumActiveUserIndexBuilds": 0})
+    waiting = threading.Thread(target=db.rows.create_index, args=("g",))
+    waiting.start()
+    try:
+        [drop_waits, drop_other] = [
+            DropIndexes(name=TableName(db.name, coll), indexes=("g_1",)) for coll in ("rows", "others")
+        ]
+        assert wait_until(lambda: bool(_builds_seen(target_client, "rows")), 30)
+        applier.apply(drop_other, applier.observe(names_of(drop_other)))
+        assert "g_1" not in indexes(db, "others")
+        with pytest.raises(SinkUnavailable, match="a createIndexes on it that was sent before has not ended"):
+            applier.apply(drop_waits, applier.observe(names_of(drop_waits)))
+    finally:
+        target_client.admin.command(
+            {"setParameter": 1, "maxNumActiveUserIndexBuilds": most["maxNumActiveUserIndexBuilds"]}
+        )
+        waiting.join()
+    applier.apply(drop_waits, applier.observe(names_of(drop_waits)))
+    assert "g_1" not in indexes(db, "rows")
+
+
+def _builds_seen(client: Client, coll: str) -> list[Any]:
+    return list(client.admin.aggregate([{"$currentOp": {}}, {"$match": {"command.createIndexes": coll}}]))
