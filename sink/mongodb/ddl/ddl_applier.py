@@ -5,8 +5,8 @@ before it changes anything (`ddl_effect`). After a crash at any line, a broken c
 `apply` is called again with the same record, and does not repeat what is done already.
 
 A command whose connection broke may still be running at the target. An index build continues there; the repeated createIndexes
-joins it, or gets a retryable error. One that waits there to build is not joined: no index is dropped as long as there is one. Any other command may finish while its repetition runs; the repetition is then refused. So a
-refusal counts only when a second observation equals the first.
+joins it, or gets a retryable error. One that waits there to build is not joined: no index is dropped as long as there is one. Any other
+command may finish while its repetition runs; the repetition is then refused. So a refusal counts only when a second observation equals the first.
 
 An owner that lost its session while it waited sends no more commands, by its own clock. A command that it has sent takes effect before
 its session ends, or never; index builds, renames into another database and sharding are exceptions, because they may take hours. If an owner is suspended
@@ -280,10 +280,10 @@ class MongoDdlApplier:
         """A createIndexes of an earlier owner may wait at the target, which builds three indexes at once, though another one has built its index
         since. It would build it again after it was dropped. Users see their own commands without any privilege.
         """
-        mine = [{"$currentOp": {}}, {"$match": {"command.createIndexes": name.coll}}]
+        mine = [{"$currentOp": {}}, {"$match": {"command.createIndexes": name.coll, "command.$db": name.db}}]
         with translated("reading what runs at the target"):
             reply = self._client.admin.command({"aggregate": 1, "pipeline": mine, "cursor": {}})
-        if any(each["command"].get("$db") == name.db for each in reply["cursor"]["firstBatch"]):
+        if reply["cursor"]["firstBatch"]:
             raise SinkUnavailable(
                 f"dropIndexes on {name}: a createIndexes on it that was sent before has not ended at the target; "
                 "it goes on when the target has built its other indexes"

@@ -212,7 +212,10 @@ class _Database:
                 found = self._server.letters.find if name == LETTERS else partial(self._found, name)
                 return {"cursor": {"firstBatch": list(found(body["filter"]))}}
             case "aggregate":
-                return {"cursor": {"firstBatch": self._builds_that_wait(body["pipeline"][1]["$match"])}}
+                wanted = body["pipeline"][1]["$match"]
+                name = TableName(wanted["command.$db"], wanted["command.createIndexes"])
+                waiting = [{"ns": str(each)} for each in self._server.builds_that_wait.values() if each == name]
+                return {"cursor": {"firstBatch": waiting}}
             case _:
                 with self._waiting(verb, body):
                     self._take_time(self._server.slow_ddl, "DDL")
@@ -224,15 +227,11 @@ class _Database:
         """A createIndexes that has not begun is to be seen, whoever sent it."""
         server, number = self._server, object()
         if verb == "createIndexes":
-            server.builds_that_wait[number] = {verb: body[verb], "$db": self._db}
+            server.builds_that_wait[number] = TableName(self._db, body[verb])
         try:
             yield
         finally:
             server.builds_that_wait.pop(number, None)
-
-    def _builds_that_wait(self, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-        coll = wanted["command.createIndexes"]
-        return [{"command": each} for each in self._server.builds_that_wait.values() if each["createIndexes"] == coll]
 
     def _take_time(self, most: float, what: str) -> None:
         machine = self._server.machine

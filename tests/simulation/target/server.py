@@ -111,9 +111,9 @@ class TargetServer:
         self.refuses_key: set[tuple[str, Any]] = set()
         """Single rows, by collection and key."""
         self.breaks_tasks_with_rows_of: set[str] = set()
-        self.builds_that_wait: dict[object, dict[str, Any]] = {}
-        """The commands that are to build indexes and have not begun."""
         """Collections whose rows meet a bug, so that nothing says whose fault the failure is."""
+        self.builds_that_wait: dict[object, TableName] = {}
+        """The tables of commands that are to build indexes and have not begun."""
 
     def refuses_row(self, name: TableName, key: Any) -> bool:
         return name.coll in self.refuses_rows_of or (name.coll, key) in self.refuses_key
