@@ -16,9 +16,11 @@ from tests.simulation.cluster import TTL, Cluster, Node
 from tests.simulation.user import User
 from tests.simulation.workload import COLLECTIONS
 
-_ELECTIONS_GO_ON = 10.0
-"""Seconds after all other faults are over."""
+_ELECTIONS_GO_ON, _REFUSALS_GO_ON = 10.0, 20.0
+"""Seconds after all other faults are over. Most DDL is done then."""
 _LEASE = TTL.total_seconds()
+_REFUSED_KINDS = (*[frozenset[str]()] * 6, {"createIndexes"}, {"collMod"}, {"createIndexes", "dropIndexes", "collMod"})
+"""Of commands, by a target that lacks an option, all the time. A user skips these, or tries them again in vain."""
 
 
 class Faults:
@@ -66,6 +68,7 @@ class Faults:
         self._at_failpoints = random.choice((0.0, 0.02, 0.1, 0.3))
         cluster.reached = self._reached
         cluster.target.reached = self._reached_target
+        cluster.target.refuses_kinds = Random(f"refused kinds {self._machine.seed}").choice(_REFUSED_KINDS)
         cluster.target.slow_ddl = random.choice((0.0, 0.0, 0.5, 8.0))
         cluster.target.slow_rows = random.choice((0.0, 0.0, 0.5, 4.0))
         cluster.source.slow_reads = random.choice((0.0, 0.0, 0.3, 2.0))
@@ -84,6 +87,7 @@ class Faults:
         self._cluster.network.weather.clear()
         self._cluster.network.cut_off.clear()
         self._cluster.target.slow_ddl = self._cluster.target.slow_rows = self._cluster.target.slow_builds = 0.0
+        self._machine.after(_REFUSALS_GO_ON, self._take_all_kinds)
         self._cluster.target.refuses_ddl_of.clear()
         self._cluster.target.refuses_rows_of.clear()
         self._cluster.target.breaks_tasks_with_rows_of.clear()
@@ -97,6 +101,9 @@ class Faults:
                 self._machine.thaw(node.process)
             if not node.alive or node.stopping:
                 self._restart(node)
+
+    def _take_all_kinds(self) -> None:
+        self._cluster.target.refuses_kinds = frozenset()
 
     def _elections_go_on(self) -> None:
         """Elections go on for a while after the other faults, since much work is done then, and an election must not disturb it."""

@@ -46,7 +46,7 @@ class User:
         """Apart from the other choices, so that seeds without it stay what they are."""
         self._copies_anew = self._recopies.choice((0.0, 0.0, 0.1, 0.4)) if copies_anew is None else copies_anew
         self._skips = Random(f"skips of {cluster.machine.seed}")
-        self._skipping = self._skips.choice((0.0, 0.3))
+        self._skipping = self._skips.choice((0.0, 0.3, 0.8))
         self._stops = Random(f"stops {cluster.machine.seed}")
         self._stopping = self._stops.choice((0.0, 0.0, 0.15))
         self._letters = Random(f"retries of letters {cluster.machine.seed}")

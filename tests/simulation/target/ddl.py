@@ -28,7 +28,7 @@ class Definitions:
             self._rename(body)
             return {"ok": 1.0}
         name = TableName(self._db, body[verb])
-        server.check_taken(name)
+        server.check_taken(verb, name)
         if verb != "create":
             _guard(server.collections.get(name), name, body)
         match verb:
@@ -143,7 +143,7 @@ class Definitions:
             raise failure(48, "target namespace exists")
         for collection in filter(None, (moved, there)):
             _refuse_while_building(collection)
-        self._server.check_taken(name, to)
+        self._server.check_taken("renameCollection", name, to)
 
         def undo() -> None:
             collections[name] = collections.pop(to)

@@ -7,6 +7,7 @@ its build goes on when its client is gone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -107,6 +108,8 @@ class TargetServer:
         """Seconds that each row takes."""
         self.refuses_ddl_of: set[str] = set()
         """Collections, in any database, of which it takes no DDL that it otherwise would."""
+        self.refuses_kinds: AbstractSet[str] = frozenset()
+        """Commands that it takes of no collection, like one with an option that it does not know."""
         self.refuses_rows_of: set[str] = set()
         self.refuses_key: set[tuple[str, Any]] = set()
         """Single rows, by collection and key."""
@@ -176,9 +179,9 @@ class TargetServer:
         self.majority.lacks(undone)
         return effect.table
 
-    def check_taken(self, *names: TableName) -> None:
+    def check_taken(self, kind: str, *names: TableName) -> None:
         """Refuses a DDL, as servers do for an option that they do not know."""
-        if any(name.coll in self.refuses_ddl_of for name in names):
+        if kind in self.refuses_kinds or any(name.coll in self.refuses_ddl_of for name in names):
             self.machine.count("target: DDL that is refused")
             raise failure(72, f"cannot do this to {' and '.join(map(str, names))}")
 
