@@ -2,10 +2,12 @@
 
 The target cannot take more because of a unique index that only it has, over all elements of an array: an update replaces hundreds of its entries.
 For the source it changes a small field, which takes little of the cores that all share here. First the target alone shows how many it takes. Then
-one changefeed replicates the calm tables, without and with writes to the hot one.
+a changefeed replicates the calm tables, without and with writes to the hot one.
 
 The floor is what the source's own work costs the calm tables on this machine: the same writes go to a table that the changefeed does not have, and
 that the target never sees.
+
+The three phases come in turns, each turn with a changefeed of its own, and count together: the machine is shared, and is slower for minutes at a time.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ import statistics
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 from pymongo.errors import PyMongoError
 from rich.console import Console
@@ -27,21 +30,19 @@ from bench.fixed_work import FixedWork
 from bench.hot_writer import TARGET_INDEX, HotWriter, fill, write, written
 from bench.product import Product, target_of
 from bench.result import Figure
-from bench.usage import Usage
 from devstack.stack import DevStack
 from source.connection import Client, connect
 
 _CALM, _RATE_EACH, _WRITERS = 50, 10, 5
 _RATE = _CALM * _RATE_EACH
-_BEGINNING, _STEADY = 15 * _RATE, 120 * _RATE
-"""In the first writes the hot table is found, and how much of the target it may have. The rest lasts for two checkpoints of each server, which
-come every minute: in 40 s there was one or none.
+_TURNS = 3
+_BEGINNING, _STEADY = 15 * _RATE, 60 * _RATE
+"""In the first writes the hot table is found, and how much of the target it may have. The rest lasts for a checkpoint of each server, which comes every
+minute.
 """
 _TIMES, _LEAST_TIMES = 5, 4
 """With fewer writes than this times what the target can take, the figure shows nothing."""
 _PROBE_SECONDS, _PROBE_BATCH = 5.0, 10
-_REST_SECONDS = 5.0
-_AS_FAST, _ATTEMPTS = 1.15, 5
 _HOT = "hot"
 _DEADLINE_SECONDS = 60.0
 
@@ -53,9 +54,15 @@ class _Lags:
     """Milliseconds from each write's acknowledgement until a change stream of the target shows it, in the steady state."""
 
     values: list[float]
-    usage: Usage
     work: float
     """Microseconds of CPU for the same computation."""
+
+    @classmethod
+    def together(cls, phases: Iterable[Self]) -> Self:
+        each = list(phases)
+        return cls(
+            values=[lag for phase in each for lag in phase.values], work=statistics.fmean(phase.work for phase in each)
+        )
 
     @property
     def median(self) -> float:
@@ -66,41 +73,57 @@ class _Lags:
         return statistics.quantiles(self.values, n=100)[98]
 
     def __str__(self) -> str:
-        return f"median {self.median:.0f} ms, p99 {self.p99:.0f} ms, CPU {shares(self.usage)}, fixed work {self.work:.0f} us"
+        return f"median {self.median:.0f} ms, p99 {self.p99:.0f} ms, fixed work {self.work:.0f} us"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    without: _Lags
+    floor: _Lags
+    beside: _Lags
+    reached: float
+    """Writes a second to the hot table at the source."""
+    replicated: float
 
 
 def hot_table(stack: DevStack) -> list[Figure]:
-    database = f"bench_{uuid.uuid4().hex[:8]}"
     with connect(stack.source_uri) as source, connect(stack.target_uri) as target, Product(stack) as product:
         product.warm_up(source)
         most = _most(target)
-        _create_tables(source, target, database)
-        id = product.create(database)
-        product.until_begun(id)
-        calm = _CalmTables(source, target, product, database, fastest=_work_at_rest())
-        without = calm.comparable_lags()
-        _console.print(f"the calm tables alone: {without}")
-        with _elsewhere(stack, source, database, most * _TIMES).running():
-            floor = calm.comparable_lags()
-        _console.print(f"beside the same writes to a table that is not replicated: {floor}")
-        with HotWriter(uri=stack.source_uri, database=database, table=_HOT, rate=most * _TIMES).running() as count:
-            begun_at = time.monotonic()
-            beside = calm.comparable_lags()
-            reached = count.value / (time.monotonic() - begun_at)
-            got = written(target[target_of(database)][_HOT]) / (time.monotonic() - begun_at)
-        _console.print(f"beside the hot one, with {reached:,.0f} writes/s, {got:,.0f} replicated: {beside}")
-        product.remove(id)
-    if reached < most * _LEAST_TIMES:
-        raise RuntimeError(
-            f"the hot table got {reached:.0f} writes/s, and the target takes {most:.0f}: run it on a machine at rest"
-        )
-    note = f"{reached:,.0f} writes/s to the hot one, of which {got:,.0f} are replicated and the target takes {most:,.0f} at most"
+        turns = [_turn(stack, source, target, product, most) for _ in range(_TURNS)]
+    without, floor = _Lags.together(turn.without for turn in turns), _Lags.together(turn.floor for turn in turns)
+    beside = _Lags.together(turn.beside for turn in turns)
+    reached = statistics.fmean(turn.reached for turn in turns)
+    replicated = statistics.fmean(turn.replicated for turn in turns)
+    note = f"{reached:,.0f} writes/s to the hot one, of which {replicated:,.0f} are replicated and the target takes {most:,.0f} at most"
     note += f"; the same computation took {beside.work / without.work:.2f} times the CPU that it took for the baseline"
     median, p99 = "lag_median_beside_hot_table", "lag_p99_beside_hot_table"
     return [
         Figure.less_is_better(median, beside.median, "ms", baseline=without.median, floor=floor.median),
         Figure.less_is_better(p99, beside.p99, "ms", baseline=without.p99, floor=floor.p99, note=note),
     ]
+
+
+def _turn(stack: DevStack, source: Client, target: Client, product: Product, most: float) -> _Turn:
+    database = f"bench_{uuid.uuid4().hex[:8]}"
+    _create_tables(source, target, database)
+    id = product.create(database)
+    product.until_begun(id)
+    calm = _CalmTables(source, target, product, database)
+    without = calm.lags("the calm tables alone")
+    with _elsewhere(stack, source, database, most * _TIMES).running():
+        floor = calm.lags("beside the same writes to a table that is not replicated")
+    with HotWriter(uri=stack.source_uri, database=database, table=_HOT, rate=most * _TIMES).running() as count:
+        begun_at = time.monotonic()
+        beside = calm.lags("beside the hot one")
+        seconds = time.monotonic() - begun_at
+        reached, replicated = count.value / seconds, written(target[target_of(database)][_HOT]) / seconds
+    product.remove(id)
+    if reached < most * _LEAST_TIMES:
+        raise RuntimeError(
+            f"the hot table got {reached:.0f} writes/s, and the target takes {most:.0f}: run it on a machine at rest"
+        )
+    return _Turn(without=without, floor=floor, beside=beside, reached=reached, replicated=replicated)
 
 
 def _elsewhere(stack: DevStack, source: Client, database: str, rate: float) -> HotWriter:
@@ -138,34 +161,14 @@ def _most(target: Client) -> float:
     return most
 
 
-def _work_at_rest() -> float:
-    with FixedWork() as work:
-        time.sleep(_REST_SECONDS)
-    return work.micros
-
-
 @dataclass(slots=True)
 class _CalmTables:
     source: Client
     target: Client
     product: Product
     database: str
-    fastest: float
-    """Microseconds for the fixed work while the machine was as fast as it has been."""
 
-    def comparable_lags(self) -> _Lags:
-        """Of a machine as fast as it has been: its cores are others' cores, too, and a phase in which they are slower shows that alone."""
-        for _ in range(_ATTEMPTS):
-            lags = self.lags()
-            if lags.work <= self.fastest * _AS_FAST:
-                self.fastest = min(self.fastest, lags.work)
-                return lags
-            _console.print(f"not comparable, the machine was slower than its {self.fastest:.0f} us: {lags}")
-        raise RuntimeError(
-            f"the machine was slower than it had been for {_ATTEMPTS} times: run it on a machine at rest"
-        )
-
-    def lags(self) -> _Lags:
+    def lags(self, what: str) -> _Lags:
         first, count = time.time_ns(), _BEGINNING + _STEADY
         written: dict[int, float] = {}
         with self._arrivals(count) as (arrived, complete), ThreadPoolExecutor(_WRITERS) as writers:
@@ -186,7 +189,9 @@ class _CalmTables:
                 raise TimeoutError(f"{len(arrived)} of {count} writes arrived within {_DEADLINE_SECONDS:g} s")
         steady = range(first + _BEGINNING, first + count)
         values = [max(0.0, arrived[id] - written[id]) * 1e3 for id in steady]
-        return _Lags(values=values, usage=usage, work=work.micros)
+        lags = _Lags(values=values, work=work.micros)
+        _console.print(f"{what}: {lags}, CPU {shares(usage)}")
+        return lags
 
     @contextmanager
     def _arrivals(self, count: int) -> Iterator[tuple[dict[int, float], threading.Event]]:
