@@ -209,7 +209,7 @@ class Judge:
         meant = [record for record in executing if _means(record, what)]
         if not meant:
             raise Violation(f"I5: {what} on {name}, but no record of it is executing: {[r.event for r in executing]}")
-        record = min(meant, key=lambda each: each.position)
+        record = min(meant, key=lambda each: (each.state is not DdlState.EXECUTING, each.position))
         effect = placed(record.position), name, what
         if effect in self._effects:
             raise Violation(f"I5: {what} on {name} of {record.event} a second time")

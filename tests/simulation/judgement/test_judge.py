@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -105,6 +106,19 @@ def test_a_build_that_was_refused_when_it_was_sent_again_may_be_built_after_all(
     with pytest.raises(Violation, match="no record of it is executing"):
         judge.ddl(thread, None, INSIDE, "createIndexes g_1")
     judge.ddl(thread, None, INSIDE, "createIndexes g_1", late=True)
+
+
+def test_a_build_belongs_to_the_ddl_that_is_executed_and_not_to_one_that_was_refused(
+    judge: Judge, thread: Thread
+) -> None:
+    first, _ = _two_uuids(judge)
+    refused = replace(_index(first), state=DdlState.SKIPPED, refused=ErrorReport.of(SinkRefused("no"), _SEEN_AT))
+    executing = replace(_index(first), event=replace(refused.event, position=_at(11)), state=DdlState.EXECUTING)
+    for record in (refused, executing):
+        _write(judge, record)
+    judge.ddl(thread, None, INSIDE, "createIndexes g_1", late=True)
+    with pytest.raises(Violation, match=f"{re.escape(str(executing.event))} a second time"):
+        judge.ddl(thread, None, INSIDE, "createIndexes g_1", late=True)
 
 
 def test_a_row_that_moves_to_another_shard_may_be_nowhere_for_a_moment(judge: Judge) -> None:
