@@ -172,9 +172,8 @@ class ShardedSource:
     ) -> TableName | None:
         """Within its database: a sharded cluster renames no table into another one.
 
-        A table whose UUIDs are all gone may have got another one of which this node has not heard: it keeps its name. If the name is that
-        of a new table, the old one has been dropped; as long as nobody has heard of that either, a row of the new one is read, which does not
-        last.
+        A table whose UUIDs are all gone may have got another one of which this node has not heard, and the name may be that of a new table. Until
+        an open DDL says which, no row is read.
         """
         wanted = {"$in": [Binary(bytes.fromhex(uuid), UUID_SUBTYPE) for uuid in uuids]}
         with translated(f"looking for {table}"):
@@ -187,8 +186,14 @@ class ShardedSource:
                 for info in read_command(client, table.db, command)["cursor"]["firstBatch"]:
                     return TableName(table.db, info["name"])
                 uuid = self._uuid_now(client, table)
-                if uuid is not None and not of_another(uuid):
-                    return table
+                if uuid is None or of_another(uuid):
+                    return None
+                if uuid not in uuids:
+                    raise SourceUnavailable(
+                        f"{table} has the UUID {uuid} at the source, and no DDL has said yet whether the table has got it or another one has come to the "
+                        "name; the row is read again"
+                    )
+                return table
         return None
 
     def _uuid_now(self, primary: Client, table: TableName) -> TableId | None:

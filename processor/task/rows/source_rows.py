@@ -5,7 +5,7 @@ it says that another table has been created under the name. A worked example; th
 
     newUuid shop.a to T2     the row is read by T1, or by T2, whatever name the table has by now
     create shop.a U          neither T1 nor T2 is there any more, but U has the name: the table is gone
-    -                        neither T1 nor T2 is there, and nobody has heard of V, which has the name: it is taken for the table's next one
+    -                        neither T1 nor T2 is there, and nobody has heard of V, which has the name: the row is read again, with the DDLs of then
 """
 
 from __future__ import annotations

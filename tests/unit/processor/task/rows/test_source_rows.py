@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import bson
+import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.tables.filter import Filter
+from changefeed.errors import SourceUnavailable
 from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
@@ -44,6 +46,8 @@ class Cluster:
     ) -> Row | None:
         found = None if self.arrived_late else next((self.rows[uuid] for uuid in uuids if uuid in self.rows), None)
         if found is None and not of_another(self.named):
+            if self.named not in uuids:
+                raise SourceUnavailable("nobody has heard of it")
             found = self.rows[self.named]
         return None if found is None else Row(found, NOW)
 
@@ -78,6 +82,6 @@ def test_a_uuid_that_its_table_gets_while_it_is_looked_for_is_not_another_one_s(
     assert fetched(arrived, Held(tables=frozenset({T1, T2}), uuids={T2: T1})) == row
 
 
-def test_a_uuid_of_which_nobody_has_heard_is_taken_for_the_next_one_of_the_table() -> None:
-    row = bson.encode({"_id": 1})
-    assert fetched(Cluster(named=U, rows={U: row})) == row
+def test_a_row_is_not_read_from_a_table_of_which_nobody_has_heard() -> None:
+    with pytest.raises(SourceUnavailable):
+        fetched(Cluster(named=U, rows={U: bson.encode({"_id": 1})}))
