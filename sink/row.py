@@ -117,7 +117,7 @@ class WriteResult:
     unsettled: set[TableId] = field(default_factory=set)
     """Tables with rows that wait for later changes, because the target is ahead. The caller writes their changes again, together with later ones."""
     ahead: dict[TableId, ClusterTime] = field(default_factory=dict)
-    """Tables with repaired rows, each with the latest time at which one was read: changes up to that time may be applied already."""
+    """Tables with rows that were read at the source, each with the latest time of one: changes up to that time may be applied already."""
     writing: dict[TableId, float] = field(default_factory=dict)
     """The seconds that the sink took for each table's changes."""
     receipts: list[Receipt] = field(default_factory=list)
@@ -133,7 +133,7 @@ class WriteResult:
         self.rejected += other.rejected
         self.unsettled |= other.unsettled
         for table, time in other.ahead.items():
-            self.repaired(table, time)
+            self.read_at(table, time)
         for table, seconds in other.writing.items():
             self.took(table, seconds)
         self.receipts += other.receipts
@@ -143,7 +143,7 @@ class WriteResult:
     def took(self, table: TableId, seconds: float) -> None:
         self.writing[table] = self.writing.get(table, 0.0) + seconds
 
-    def repaired(self, table: TableId, time: ClusterTime) -> None:
+    def read_at(self, table: TableId, time: ClusterTime) -> None:
         self.ahead[table] = max(time, self.ahead.get(table, time))
 
     def diverged(self, deviation: Deviation) -> None:

@@ -20,11 +20,12 @@ _LOOKED_FOR = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A row that differs from the source's `row`; None if the source may not be read."""
+    """`row` is the source's; None if the source may not be read, or has dropped the table."""
 
     change: RowChange
     reason: str
     row: SourceRow | None
+    differs: bool
 
 
 class RowLook:
@@ -63,17 +64,17 @@ class RowLook:
             return False
         return self._there(row.change, document_command(row.change, by_id=True))
 
-    def compared(self, row: OpenRow) -> Compared | None:
-        """None if the source's row is equal by now, or its table was dropped. If the source may not be read, the row counts as different."""
+    def compared(self, change: RowChange, reason: str) -> Compared:
+        """With the source's row of now. If the source may not be read, the row counts as different."""
         if self._fetch is None:
-            return Compared(row.change, row.reason, None)
-        there = self._fetch(row.change)
+            return Compared(change, reason, None, differs=True)
+        there = self._fetch(change)
         if there is None:
-            return None
-        find = document_command(row.change, by_id=bool(row.change.table.shard_key))
-        found = self._commander.found(find, f"reading the row of {row.change}")
+            return Compared(change, reason, None, differs=False)
+        find = document_command(change, by_id=bool(change.table.shard_key))
+        found = self._commander.found(find, f"reading the row of {change}")
         here = bytes(found[0].raw) if found else None
-        return None if there.document == here else Compared(row.change, row.reason, there)
+        return Compared(change, reason, there, differs=there.document != here)
 
     def _there(self, change: RowChange, find: tuple[str, dict[str, object]]) -> bool:
         return bool(self._commander.found(find, f"reading the row of {change}"))

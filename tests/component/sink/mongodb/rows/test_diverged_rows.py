@@ -134,6 +134,24 @@ def test_a_row_that_is_as_at_the_source_by_now_is_no_divergence(target: Rows, ta
     assert list(target.find()) == [mended]
 
 
+def test_a_row_that_a_node_which_has_left_read_at_the_source_is_no_divergence(target: Rows, target_uri: str) -> None:
+    """Nothing says that it is newer, so this is no replay. From then on the table is one."""
+    read = {"_id": 2, "a": 8}
+    target.insert_many([read, {"_id": 3, "a": 8}])
+    there = {2: bson.encode(read), 3: bson.encode({"_id": 3, "a": {"b": 1}})}
+    writer = MongoRowWriter(Client(target_uri), permit=permit, fetch=_fetch_from(there), repairs=False)
+    table = table_of(target)
+    result = writer.write(
+        [*_updates(table, [1]), made(table, RowType.UPDATE, 2, update={"updatedFields": {"a.b": 1}})], replay=False
+    )
+    assert (result.tally.skipped, result.divergences, list(result.ahead)) == (2, [], [table.id])
+    with pytest.raises(Divergence, match="'_id': 3}") as raised:
+        writer.write([made(table, RowType.UPDATE, 3, update={"updatedFields": {"a.b": 1}})], replay=False)
+    writer.close()
+    assert "'_id': 2}" not in str(raised.value)
+    assert target.find_one({"_id": 2}) == read
+
+
 def test_a_replayed_row_that_nothing_explains_is_repaired(target: Rows, target_uri: str) -> None:
     there = {key: bson.encode({"_id": key, "v": {"deep": 1}}) for key in (1, 2)}
     target.insert_one({"_id": 2, "v": 5})
