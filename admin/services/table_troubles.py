@@ -2,6 +2,7 @@
 
 Of several troubles of a table the first one counts:
 
+    refused      the target refused the DDL that ends it, which waits for a user: nothing else of the table matters any more
     lost         its history has left the source's oplog: it has to be copied again
     stopped      nothing of it is written until a user resumes it
     refused      the target refused a DDL of it, which waits for a user
@@ -56,7 +57,8 @@ def troubles(
     for record in sorted(records, key=lambda record: record.position, reverse=True):
         if record.open and record.refused is not None:
             for table in known_tables(record):
-                if table not in found or not found[table].waits_for_user or found[table].kind is TroubleKind.REFUSED:
+                first = found[table].kind if table in found and found[table].waits_for_user else TroubleKind.REFUSED
+                if first is TroubleKind.REFUSED or table in record.scope.ended:
                     found[table] = TableTrouble(TroubleKind.REFUSED, record.refused)
     return found
 

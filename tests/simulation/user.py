@@ -144,7 +144,11 @@ class User:
         }
 
     def _lost(self) -> list[TableId]:
-        return sorted(table for table, straggler in self._stragglers().items() if _lost(straggler))
+        """Not those whose end the target has refused: there is nothing to copy any more."""
+        ending = {table for record in self._refused() for table in record.scope.ended}
+        return sorted(
+            table for table, straggler in self._stragglers().items() if _lost(straggler) and table not in ending
+        )
 
     def _waiting(self) -> list[TableId]:
         """A lost table is none of them, though a refused DDL may name it: to resume it would only take back that it is to be copied anew."""
