@@ -57,8 +57,8 @@ def troubles(
     for record in sorted(records, key=lambda record: record.position, reverse=True):
         if record.open and record.refused is not None:
             for table in known_tables(record):
-                first = found[table].kind if table in found and found[table].waits_for_user else TroubleKind.REFUSED
-                if first is TroubleKind.REFUSED or table in record.scope.ended:
+                known, ends = found.get(table), table in record.scope.ended
+                if known is None or not known.waits_for_user or known.kind is TroubleKind.REFUSED or ends:
                     found[table] = TableTrouble(TroubleKind.REFUSED, record.refused)
     return found
 
