@@ -277,13 +277,13 @@ class Cluster:
         return {TableId(child(kv.key, group)): decode(Straggler, kv) for kv in self.etcd.range(group).items}
 
     def passes_now(self, id: ChangefeedId) -> None:
-        """Waits until the changefeed's checkpoint has passed what the source has now."""
+        """Waits until the changefeed's checkpoint has passed what the source has now; at an open DDL it stands at the DDL's own time."""
         hello = self.source.admin.command("hello")
-        now = Position(ClusterTime.from_bson(hello["lastWrite"]["majorityOpTime"]["ts"]))
+        now = ClusterTime.from_bson(hello["lastWrite"]["majorityOpTime"]["ts"])
 
         def passed() -> bool:
             status = self.status(id)
-            return status is not None and status.checkpoint is not None and status.checkpoint > now
+            return status is not None and status.checkpoint is not None and status.checkpoint.ts > now
 
         self.until(passed, f"the checkpoint passes {now}")
 
