@@ -2,7 +2,7 @@
 
 Of several troubles of a table the first one counts:
 
-    refused      the target refused the DDL that ends it, which waits for a user: nothing else of the table matters any more
+    refused      the target refused a DDL of it, which waits for a user, and a DDL that is to come ends it: nothing else matters any more
     lost         its history has left the source's oplog: it has to be copied again
     stopped      nothing of it is written until a user resumes it
     refused      the target refused a DDL of it, which waits for a user
@@ -54,11 +54,15 @@ def troubles(
         table: _trouble(stored) if stored.record.stopped else TableTrouble(TroubleKind.BEHIND, stored.record.error)
         for table, stored in stragglers.items()
     }
-    for record in sorted(records, key=lambda record: record.position, reverse=True):
-        if record.open and record.refused is not None:
+    open_records = sorted(
+        (record for record in records if record.open), key=lambda record: record.position, reverse=True
+    )
+    ending = {table for record in open_records for table in record.scope.ended}
+    for record in open_records:
+        if record.refused is not None:
             for table in known_tables(record):
-                known, ends = found.get(table), table in record.scope.ended
-                if known is None or not known.waits_for_user or known.kind is TroubleKind.REFUSED or ends:
+                known = found.get(table)
+                if known is None or not known.waits_for_user or known.kind is TroubleKind.REFUSED or table in ending:
                     found[table] = TableTrouble(TroubleKind.REFUSED, record.refused)
     return found
 

@@ -18,7 +18,7 @@ from changefeed.errors import HistoryLost
 from changefeed.records import DdlRecord, RepairRequest, SkipRequest, Straggler, TableRequest, TableVerb
 from changefeed.table import TableId
 from coordination.layout import child, decode, encode
-from owner.ddl.stragglers import SKIPPABLE
+from owner.ddl.stragglers import SKIPPABLE, known_tables
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.source.sharded.cluster import ClusterSource
 
@@ -144,24 +144,26 @@ class User:
         }
 
     def _lost(self) -> list[TableId]:
-        """Not those whose end the target has refused: there is nothing to copy any more."""
-        ending = {table for record in self._refused() for table in record.scope.ended}
-        return sorted(
-            table for table, straggler in self._stragglers().items() if _lost(straggler) and table not in ending
-        )
+        """Not those that are about to end, but for a DDL that the target has refused: there is nothing to copy any more."""
+        refused = {table for record in self._refused() for table in known_tables(record)}
+        ending = {table for record in self._open() for table in record.scope.ended}
+        lost = {table for table, straggler in self._stragglers().items() if _lost(straggler)}
+        return sorted(lost - (refused & ending))
 
     def _waiting(self) -> list[TableId]:
         """A lost table is none of them, though a refused DDL may name it: to resume it would only take back that it is to be copied anew."""
         stragglers = self._stragglers()
         tables = {table for table, straggler in stragglers.items() if straggler.stopped}
         for record in self._refused():
-            own = {record.event.id} if record.event.id is not None else set()
-            tables |= record.scope.tables | record.scope.apart | own
+            tables |= known_tables(record)
         return sorted(tables.difference(self._lost()))
 
     def _refused(self) -> list[DdlRecord]:
+        return [record for record in self._open() if record.refused is not None]
+
+    def _open(self) -> list[DdlRecord]:
         records = [decode(DdlRecord, kv) for kv in self._cluster.etcd.range(LAYOUT.ddls(FEED)).items]
-        return [record for record in records if record.open and record.refused is not None]
+        return [record for record in records if record.open]
 
     def _skip(self, record: DdlRecord) -> None:
         self._cluster.machine.count("user: asks to skip a DDL")

@@ -53,6 +53,14 @@ def test_a_table_whose_end_was_refused_waits_for_that_alone(
     assert (trouble.kind, trouble.error) == (kind, said)
 
 
+def test_a_refused_ddl_of_a_table_that_is_to_end_counts_even_if_it_is_not_the_end_itself() -> None:
+    lost = StoredStraggler(Straggler(at=AT, stopped=True, error=LOST, since=NOW), 7)
+    drop = replace(DROP, event=replace(DROP.event, position=Position(ClusterTime(200, 1))), refused=None)
+    rename = refused(DdlType.RENAME, ends=False)
+    [trouble] = troubles({TABLE: lost}, [drop, rename]).values()
+    assert (trouble.kind, trouble.error) == (TroubleKind.REFUSED, REFUSED)
+
+
 def test_of_several_refused_ddls_the_first_one_counts() -> None:
     later = replace(DROP, event=replace(DROP.event, position=Position(ClusterTime(200, 1))), refused=LOST)
     [trouble] = troubles({}, [later, INDEX]).values()
