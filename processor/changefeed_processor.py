@@ -47,7 +47,7 @@ from processor import decision
 from processor.commits import Commits
 from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep
 from processor.copy.table_copies import TableCopies
-from processor.decision import Following
+from processor.decision import Following, Orders
 from processor.etcd_view import ProcessorView
 from processor.lanes.commit_pace import unhurried
 from processor.lanes.lane_plan import LaneLimits
@@ -199,6 +199,7 @@ class ChangefeedProcessor:
     def tick(self, view: View, stored: ProcessorView) -> None:
         """Raises errors that concern the whole session: fencing and etcd. Errors of the changefeed itself are reported."""
         now = time.monotonic()
+        self._take_look(stored.orders, now)
         self._take_finished(now)
         try:
             self._go_on(view, stored, now)
@@ -367,11 +368,11 @@ class ChangefeedProcessor:
         self._look = _Look(shared, future)
         future.add_done_callback(lambda _: self._session.wake())
 
-    def _take_look(self, now: float) -> None:
+    def _take_look(self, orders: Orders, now: float) -> None:
         if self._look is None or not self._look.future.done():
             return
         error, self._look = self._look.future.result(), None
-        self._following = decision.looked(self._following, error, now=now)
+        self._following = decision.looked(self._following, orders, error, now=now)
 
     def _context_for(self, tables: AbstractSet[TableId], stored: ProcessorView) -> SharedContext:
         """The context is renewed when the schemas, the tables or the run have changed. Its tables are those of the default lane."""
@@ -437,7 +438,6 @@ class ChangefeedProcessor:
             self._session.threads.submit(shared.close)
 
     def _take_finished(self, now: float) -> None:
-        self._take_look(now)
         for number, running in list(self._running.items()):
             if running.future.done():
                 del self._running[number]

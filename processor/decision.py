@@ -174,9 +174,9 @@ def _asked(following: Following, orders: Orders, now: float) -> bool:
     return orders.troubled and (following.looked_at is None or now >= following.looked_at + LOOK_EVERY.total_seconds())
 
 
-def looked(following: Following, error: ErrorReport | None, *, now: float) -> Following:
-    """A node with tables learns its own errors from their windows."""
-    if following.lanes.tables:
+def looked(following: Following, orders: Orders, error: ErrorReport | None, *, now: float) -> Following:
+    """A node with tables that go on learns its own errors from their windows."""
+    if following.lanes.tables - standing_still(following, orders):
         return replace(following, looked_at=now, reaches=error is None)
     after = replace(following, trouble=None) if error is None else with_error(following, error, now=now)
     return replace(after, looked_at=now, reaches=error is None)

@@ -272,7 +272,7 @@ def test_a_node_whose_tables_wait_looks_while_the_changefeed_is_troubled() -> No
     node.now += decision.LOOK_EVERY.total_seconds()
     assert not decision.may_look(node.following, given, now=node.now)
     assert decision.may_look(node.following, troubled, now=node.now)
-    node.following = decision.looked(node.following, None, now=node.now)
+    node.following = decision.looked(node.following, troubled, None, now=node.now)
     node.tick(troubled)
     assert reported(node.following, troubled).reaches
     assert not decision.may_look(node.following, troubled, now=node.now)
@@ -286,7 +286,7 @@ def test_a_look_shows_whether_failing_windows_are_the_nodes_own_trouble() -> Non
         [job] = node.tick(given)
         node.fail(job, SinkUnavailable("away"))
         if decision.may_look(node.following, given, now=node.now):
-            node.following = decision.looked(node.following, None, now=node.now)
+            node.following = decision.looked(node.following, given, None, now=node.now)
         assert not decision.may_look(node.following, given, now=node.now)
         report = reported(node.following, given)
         assert (report.error is not None, report.reaches) == (True, True)
@@ -303,9 +303,23 @@ def test_a_node_with_tables_learns_its_errors_from_their_windows() -> None:
     [job] = node.tick(given)
     node.succeed(job)
     met = ErrorReport.of(SinkUnavailable("away"), datetime.now(UTC))
-    node.following = decision.looked(node.following, met, now=node.now)
+    node.following = decision.looked(node.following, given, met, now=node.now)
     report = reported(node.following, given)
     assert (report.error, report.reaches) == (None, False)
+
+
+def test_a_node_whose_tables_all_stand_still_learns_from_a_look_that_its_error_is_over() -> None:
+    """No window will show it, and while it errs no other node that fails is known for one."""
+    node, given = Node(), replace(orders(110, assignment(a=100)), troubled=True)
+    [job] = node.tick(given)
+    node.fail(job, SinkUnavailable("away"))
+    stopped = replace(given, stops={A: 7})
+    node.tick(stopped)
+    assert reported(node.following, stopped).error is not None
+    assert decision.may_look(node.following, stopped, now=node.now)
+    node.following = decision.looked(node.following, stopped, None, now=node.now)
+    report = reported(node.following, stopped)
+    assert (report.error, report.reaches) == (None, True)
 
 
 def test_a_passing_error_that_a_copy_meets_with_one_table_is_the_nodes() -> None:
