@@ -7,8 +7,9 @@
     tries, error                         how often the target has refused the row, and its newest reason
     event                                the newest refused change: its type, its key and its content as BSON bytes, and a readable text
 
-A user's request to try a row again is a document of its own, `_id` "<changefeed>:retry/<table id>/<row>". Both are found by a range of
-`_id`s, so the collection needs no index. Letters of earlier releases have another `_id` and no `changefeed`; they hold no row.
+A user's request to try a row again is a document of its own, `_id` "<changefeed>:retry/<table id>/<row>". So is a note that a row was written
+as the source had it, with the time of that read, "<changefeed>:read/<table id>/<row>". All are found by a range of `_id`s, so the
+collection needs no index. Letters of earlier releases have another `_id` and no `changefeed`; they hold no row.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.documents.row_key import row_key
 from changefeed.table import TableId
 from sink.row import RowChange
@@ -64,13 +66,28 @@ def requests_of(changefeed: str, table: TableId | None = None) -> str:
     return f"{changefeed}:retry/" if table is None else f"{changefeed}:retry/{table}/"
 
 
+def notes_of(changefeed: str, table: TableId | None = None) -> str:
+    return f"{changefeed}:read/" if table is None else f"{changefeed}:read/{table}/"
+
+
+def note_id(changefeed: str, table: TableId, row: str) -> str:
+    return f"{notes_of(changefeed, table)}{row}"
+
+
+def note_update(changefeed: str, table: TableId, row: str, read_ts: ClusterTime) -> dict[str, Any]:
+    """The statement that notes when a row was read at the source."""
+    stage = {"changefeed": {"$literal": changefeed}, "read": {"$literal": read_ts.to_bson()}}
+    return {"q": {"_id": note_id(changefeed, table, row)}, "u": [{"$set": stage}], "upsert": True, "multi": False}
+
+
 def request_id(changefeed: str, letter: str) -> str:
     return requests_of(changefeed) + letter.removeprefix(letters_of(changefeed))
 
 
 def table_and_row(changefeed: str, id: str) -> tuple[TableId, str]:
-    """From the `_id` of a letter or of a request."""
-    prefix = requests_of(changefeed) if id.startswith(requests_of(changefeed)) else letters_of(changefeed)
+    """From the `_id` of a letter, of a request or of a note."""
+    prefixes = requests_of(changefeed), notes_of(changefeed), letters_of(changefeed)
+    prefix = next(prefix for prefix in prefixes if id.startswith(prefix))
     table, _, row = id.removeprefix(prefix).partition("/")
     return TableId(table), row
 

@@ -15,9 +15,13 @@ A worked example, in which a unique index at the target refuses `u: 1`:
        end of the run           the source has x: {u: 3, n: 2} by now; it is written, the letter is closed
     8  update x: u = 3          a replay: x was read after 8
 
+Where rows may not be repaired, a *note* says until its table has passed that time when such a row was read: an earlier change that does not fit
+is no divergence then, on whichever node. A replay alone does not tell it: another node does not know how far it goes, and a table that a DDL
+holds cannot wait for the change that explains it.
+
 Why nothing is lost, whatever ends between two steps:
 
-- A letter is on a majority before its change counts as handled. It is closed only after the row is on a majority.
+- A letter is on a majority before its change counts as handled. It is closed only after the row and its note are on a majority.
 - A run that ends too early has closed no letter. Its window is replayed, and its changes are held again.
 - A user may delete letters while a run holds them. The run writes the source's documents all the same, or makes new letters; closing
   a letter that is gone does nothing. The next run reads the letters again.
@@ -34,7 +38,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import bson
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import RowRejected
+from changefeed.errors import RowRejected, SinkRefused
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander
@@ -44,6 +48,9 @@ from sink.mongodb.letters.dead_letter import (
     letter_id,
     letter_update,
     letters_of,
+    note_id,
+    note_update,
+    notes_of,
     requests_of,
     row_of,
     table_and_row,
@@ -78,11 +85,17 @@ class _Tried(NamedTuple):
 
 @dataclass(slots=True)
 class OpenLetters:
-    """`fetch` None: nothing can be read from the source. Then whole documents and deletes are tried as they come, updates stay held."""
+    """`fetch` None: nothing can be read from the source. Then whole documents and deletes are tried as they come, updates stay held.
+
+    `notes`: whether it is noted when a row was read.
+    """
 
     commander: Commander
     box: LetterBox
     fetch: FetchRow | None
+    notes: bool = False
+    _noted: dict[_Row, ClusterTime] = field(default_factory=dict)
+    """Of the tables that the run has met."""
     _open: dict[TableId, set[str]] = field(default_factory=dict)
     """The rows that have a letter and have not been tried since, by table. Only tables that the run has met."""
     _held: dict[_Row, RowChange] = field(default_factory=dict)
@@ -95,11 +108,17 @@ class OpenLetters:
         """Reads the letters of the tables that the run has not met yet. It must be called before their changes are written."""
         new = sorted(set(tables) - self._open.keys())
         for part in _parts(new, _TABLES_AT_ONCE):
-            ranges = [{"_id": beginning_with(letters_of(self.box.changefeed, table))} for table in part]
+            prefixes = [letters_of(self.box.changefeed, table) for table in part]
+            prefixes += [notes_of(self.box.changefeed, table) for table in part] if self.notes else []
             self._open.update((table, set()) for table in part)
-            for id in self._ids({"$or": ranges}):
-                table, row = table_and_row(self.box.changefeed, id)
-                self._open[table].add(row)
+            ranges = {"$or": [{"_id": beginning_with(prefix)} for prefix in prefixes]}
+            find = self._find(ranges, {"_id": 1, "read": 1})
+            for found in map(_decoded, self.commander.found(find, "reading the open dead letters")):
+                table, row = table_and_row(self.box.changefeed, found["_id"])
+                if "read" in found:
+                    self._noted[table, row] = ClusterTime.from_bson(found["read"])
+                else:
+                    self._open[table].add(row)
 
     @property
     def any_open(self) -> bool:
@@ -115,6 +134,11 @@ class OpenLetters:
             return False
         self._held[change.table.id, row] = change._replace(type=RowType.UPDATE, document=None, update=None)
         return True
+
+    def explains(self, change: RowChange) -> bool:
+        """Whether the row may be newer than the change, since it was written as it was at the source."""
+        noted = self._noted.get(_row(change)) if self._noted else None
+        return noted is not None and change.time <= noted.to_int()
 
     def rows_of_now(self) -> Iterator[RowChange]:
         """The held rows as the source has them now. A row counts as tried when it is given; a table that the source has dropped has none."""
@@ -164,6 +188,9 @@ class OpenLetters:
 
     def close(self) -> None:
         """Closes the letters of the rows that were tried and not refused. Their rows must be durable."""
+        read = [(row, tried.read_ts) for row, tried in self._tried.items() if tried.read_ts is not None]
+        for some in _parts(read if self.notes else [], _CLOSED_AT_ONCE):
+            self._note(some)
         written = [letter_id(self.box.changefeed, *row) for row in self._tried]
         for part in _parts(written, _CLOSED_AT_ONCE):
             self._delete([{"_id": {"$in": part}}], f"closing {len(part)} dead letters")
@@ -171,6 +198,14 @@ class OpenLetters:
         for requests in _parts(self._requests, _CLOSED_AT_ONCE):
             self._delete(requests, "ending requests for dead letters")
         self._requests = []
+
+    def end_notes(self, sole: Sole) -> None:
+        """Those of rows whose table has passed the time at which they were read."""
+        starts = {table: place.start.ts for table, _ in self._noted if (place := sole(table)) is not None}
+        over = [row for row, noted in self._noted.items() if row[0] in starts and noted < starts[row[0]]]
+        for part in _parts(over, _CLOSED_AT_ONCE):
+            ids = [note_id(self.box.changefeed, *row) for row in part]
+            self._delete([{"_id": {"$in": ids}}], f"ending {len(part)} notes of rows with dead letters")
 
     def hold_requested(self, sole: Sole) -> None:
         """Holds the rows that a user wants to be tried again, of tables that `sole` gives. Does nothing while the target does not answer."""
@@ -210,6 +245,16 @@ class OpenLetters:
         command = {"find": self.box.collection.coll, "filter": condition, "batchSize": limit, "limit": limit}
         command |= {"singleBatch": True, "readConcern": {"level": "local"}}
         return self.box.collection.db, command if projection is None else {**command, "projection": projection}
+
+    def _note(self, rows: Sequence[tuple[_Row, ClusterTime]]) -> None:
+        statements = [note_update(self.box.changefeed, *row, read_ts) for row, read_ts in rows]
+        command = {"update": self.box.collection.coll, "updates": statements, "writeConcern": {"w": "majority"}}
+        doing = f"noting when {len(rows)} rows were read"
+        reply = self.commander.send(self.box.collection.db, command, doing).document
+        if errors := reply.get("writeErrors"):
+            raise SinkRefused(
+                f"{doing}: {self.box.collection} refuses it: {errors[0].get('errmsg')}; remove the cause there"
+            )
 
     def _delete(self, conditions: Sequence[Mapping[str, Any]], doing: str) -> None:
         deletes = [{"q": condition, "limit": 0} for condition in conditions]

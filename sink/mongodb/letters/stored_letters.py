@@ -30,6 +30,7 @@ from sink.mongodb.errors import translated
 from sink.mongodb.letters.dead_letter import (
     beginning_with,
     letters_of,
+    notes_of,
     request_id,
     requests_of,
     row_of,
@@ -137,11 +138,13 @@ class StoredLetters:
 
     def forget(self, table: TableId) -> None:
         """Drops all of a table, without a look at those of others."""
-        letters, requests = letters_of(self._box.changefeed, table), requests_of(self._box.changefeed, table)
+        changefeed = self._box.changefeed
+        prefixes = requests_of(changefeed, table), notes_of(changefeed, table), letters_of(changefeed, table)
         earlier = {"_id": beginning_with(f"{table}/"), "changefeed": {"$exists": False}}
         with self._writing(f"dropping the dead letters of a table in {self._box.collection}"):
-            for condition in ({"_id": beginning_with(requests)}, {"_id": beginning_with(letters)}, earlier):
-                self._letters.delete_many(condition)
+            for prefix in prefixes:
+                self._letters.delete_many({"_id": beginning_with(prefix)})
+            self._letters.delete_many(earlier)
 
     @staticmethod
     @contextmanager

@@ -64,7 +64,7 @@ class MongoRowWriter:
         return WriteRun(
             self._commander,
             self._fetch,
-            OpenLetters(self._commander, box, self._fetch) if box is not None else None,
+            OpenLetters(self._commander, box, self._fetch, notes=not self._repairs) if box is not None else None,
             unfinished,
             sole,
             RowRepairs(asked, self._fetch) if asked else None,

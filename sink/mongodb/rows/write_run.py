@@ -170,7 +170,7 @@ class WriteRun:
             self._judge()
         self._write_held()
         self._give_up()
-        self._close_letters()
+        self._end_letters()
         return self._ended()
 
     def _write(self, changes: Sequence[RowChange], batches: Sequence[Batch], *, replay: bool) -> WriteResult:
@@ -380,7 +380,7 @@ class WriteRun:
         elif refusal.duplicate and not refusal.duplicate_id:
             self._waiting.begin(change, refusal, replay=self._replay or replay)
         elif change.type is RowType.UPDATE and misfit(refusal):
-            if replay:
+            if replay or self._noted_newer(change):
                 self._apply_viable(change, refusal.message)
             else:
                 self._diverged([change], refusal.message)
@@ -447,8 +447,8 @@ class WriteRun:
         else:
             lost = self._lost(tried, outcome.unmatched)
         if not replay:
-            self._diverged(lost, _MISSING_OR_MISSHAPEN)
-            return
+            self._diverged([change for change in lost if not self._noted_newer(change)], _MISSING_OR_MISSHAPEN)
+            lost = [change for change in lost if self._noted_newer(change)]
         for change in lost:
             if depends_on_shape(change):
                 self._apply_viable(change, _MISSING_OR_MISSHAPEN)
@@ -486,9 +486,12 @@ class WriteRun:
             else:
                 self._deviates(change, f"{reason}, and the source has dropped its table")
 
+    def _noted_newer(self, change: RowChange) -> bool:
+        return self._letters is not None and self._letters.explains(change)
+
     def _expect_newer(self, changes: Sequence[RowChange], reason: str) -> None:
-        """A row that is as the source has it now may have been read there for a dead letter or a repair, by a node that has left since: nobody else
-        knows that it is newer. Any other row is divergence.
+        """A row that is as the source has it now may have been read there for a repair that a user asked for, by a node that has left since: nobody
+        else knows that it is newer. Any other row is divergence.
         """
         differing: list[Compared] = []
         for change in changes:
@@ -525,7 +528,7 @@ class WriteRun:
         left: list[OpenRow] = []
         for row in self._unexplained.take():
             table = row.change.table.id
-            if table in self._unsettled or self._look.well(row):
+            if table in self._unsettled or self._noted_newer(row.change) or self._look.well(row):
                 continue
             if self._unfinished(table):
                 self._unsettled.add(table)
@@ -594,11 +597,14 @@ class WriteRun:
         _log.warning("row_not_repaired", reason=said)
         return True
 
-    def _close_letters(self) -> None:
-        if self._letters is not None:
-            for table, read_ts in self._letters.newer().items():
-                self._result.read_at(table, read_ts)
-            self._letters.close()
+    def _end_letters(self) -> None:
+        if self._letters is None:
+            return
+        for table, read_ts in self._letters.newer().items():
+            self._result.read_at(table, read_ts)
+        self._letters.close()
+        if self._sole is not None:
+            self._letters.end_notes(self._sole)
 
     def _renewed(self, chain: Chain) -> bool:
         """Whether the chain is of a row with a letter, which is renewed. If the target is ahead of the run, the row may fit later."""

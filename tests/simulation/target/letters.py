@@ -50,13 +50,14 @@ class Letters:
         return [letter for _, letter in sorted(self._kept.items()) if _fits(letter, condition)]
 
     def update(self, statement: Mapping[str, Any], now: float) -> int:
-        """Writes a letter, or renews it."""
+        """Writes a letter, or renews it; or the note of a row that had one."""
         [stage], id = statement["u"], statement["q"]["_id"]
         before = self._kept.get(id, {"_id": id})
         at = _BEGAN + timedelta(seconds=now)
         letter = before | {name: _value(value, before, at) for name, value in stage["$set"].items()}
         self._keep(id, bson.decode(bson.encode(letter)))
-        self.ever.add(_row(self._kept[id]))
+        if "event" in letter:
+            self.ever.add(_row(letter))
         return 1
 
     def delete(self, condition: Mapping[str, Any]) -> int:

@@ -19,7 +19,7 @@ from pymongo.collection import Collection
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import RowRejected
+from changefeed.errors import Divergence, RowRejected
 from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.records import LetterTotals
@@ -48,7 +48,7 @@ class Letters:
         self.table = TargetTable(
             id=TableId("ab" * 16), source=TableName("shop", "orders"), name=TableName(database, "rows")
         )
-        self._uri = uri
+        self.uri = uri
         self._times = count(5)
         self._writers: list[MongoRowWriter] = []
         self.writer = self.made()
@@ -56,7 +56,7 @@ class Letters:
     def made(self, *, most: int = 1_000, fetches: bool = True) -> MongoRowWriter:
         box = LetterBox(collection=TableName(self.rows.database.name, "letters"), changefeed=_FEED, most=most)
         writer = MongoRowWriter(
-            Client(self._uri),
+            Client(self.uri),
             permit=lambda: 30.0,
             options=RowWriterOptions(letters=box),
             fetch=self._fetch if fetches else None,
@@ -325,6 +325,56 @@ def test_a_table_stops_rather_than_have_too_many_letters(letters: Letters) -> No
     letters.letters.delete_one({"key": '{"_id": 1}'})
     writer.write([last], replay=True)
     assert [letter["key"] for letter in letters.open] == ['{"_id": 0}', '{"_id": 2}', '{"_id": 3}']
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_another_node_knows_that_a_row_of_a_letter_is_newer_than_its_next_changes(
+    letters: Letters, *, replay: bool
+) -> None:
+    """The source had deleted the row when it was read, and has inserted it again since; a DDL holds the table before either."""
+    letters.write(letters.insert(7, **_REFUSED))
+    first, second = letters.update(7, n=1), letters.update(7, **{"a.b": 1})
+    letters.write(letters.update(7, n=0))
+    assert (list(letters.rows.find()), letters.open) == ([], [])
+    letters.source = {7: {"n": 3}}
+    other = letters.made()
+    result = other.write([first, second], replay=replay)
+    assert (result.tally.skipped, result.divergences, list(letters.rows.find())) == (2, [], [])
+    late = letters.update(7, n=2)._replace(time=_READ.next().to_int())
+    with pytest.raises(Divergence, match="'_id': 7}"):
+        other.write([late], replay=replay)
+
+
+def test_a_row_of_a_letter_that_is_newer_takes_what_fits_of_its_next_changes(letters: Letters) -> None:
+    """The time of the read may be later than the document that was read."""
+    letters.write(letters.insert(7, **_REFUSED))
+    letters.source = {7: {"a": 1, "n": 1}}
+    change = letters.update(7, **{"a.c": 1, "n": 2})
+    letters.write(letters.update(7, n=0))
+    assert letters.made().write([change], replay=False).tally.skipped == 1
+    assert list(letters.rows.find()) == [{"_id": 7, "a": 1, "n": 2}]
+
+
+def test_a_note_ends_once_its_table_has_passed_it_or_is_copied_anew(letters: Letters) -> None:
+    def noted() -> int:
+        return letters.letters.count_documents({"read": {"$exists": True}})
+
+    letters.write(letters.insert(7, **_REFUSED))
+    letters.write(letters.update(7, n=0))
+    for start, left in ((_READ, 1), (_READ.next(), 0)):
+        sole = SoleTable(letters.table, Position(start))
+        run = letters.writer.begin(lambda _: False, {letters.table.id: sole}.get)
+        run.prepare([letters.insert(8, n=1)], replay=False)()
+        run.settle()
+        assert noted() == left
+    letters.write(letters.insert(9, **_REFUSED))
+    letters.write(letters.update(9, n=0))
+    assert noted() == 1
+    box = LetterBox(collection=TableName(letters.rows.database.name, "letters"), changefeed=_FEED)
+    with Client(letters.uri) as client:
+        assert StoredLetters(client, box).open(LetterTotals()).count == 0
+        StoredLetters(client, box).forget(letters.table.id)
+    assert noted() == 0
 
 
 def test_a_user_s_request_is_tried_though_no_change_comes(letters: Letters) -> None:
