@@ -139,7 +139,7 @@ def decide(
             actions.append(Forget(requests=frozenset(impossible)))
         actions += wished(
             replace(state.wishes, lost={**_outgrown(state, records.values(), waiting, now), **state.wishes.lost}),
-            records,
+            records | released,
             waiting,
             checkpoints,
             checkpoint_now(state),

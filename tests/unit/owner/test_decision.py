@@ -40,6 +40,7 @@ from changefeed.records import (
     NodeId,
     PositionReport,
     Straggler,
+    TableVerb,
 )
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
@@ -49,7 +50,7 @@ from owner.ddl.steps import Applied, DdlProgress, Failed, Observe, Refuse, Runni
 from owner.ddl.stragglers import StoredStraggler
 from owner.decision.decide import Decision, LookUp, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
 from owner.decision.state import ChangefeedState
-from owner.tables.wishes import Mark, TableWishes
+from owner.tables.wishes import Mark, Resume, TableWishes
 from schema_store.versions import SchemaVersions
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -584,6 +585,19 @@ def test_what_had_the_old_name_is_dropped_when_a_table_without_a_name_ends() -> 
     decision = feed.decide(places={A: at(11), B: at(20)}, wishes=wishes)
     [observed] = [action.record for action in decision.actions if isinstance(action, Observe)]
     assert (observed.position, observed.drops, observed.refused) == (at(11), True, None)
+
+
+def test_a_refused_ddl_that_is_released_is_not_tried_again_though_a_user_asks_for_it_at_that_moment() -> None:
+    feed = Feed(table(A, "a"))
+    collate = ddl(11, DdlType.MODIFY, "a", A, description=Document.of({"validationLevel": "off"}))
+    feed.records[at(11)] = replace(feed.knows(collate), refused=ErrorReport.of(DdlRefused("no"), NOW))
+    feed.knows(ddl(13, DdlType.DROP, "a", A))
+    stopped = StoredStraggler(Straggler(at=at(11), stopped=True, since=NOW), 7)
+    wishes = TableWishes(stragglers={A: stopped}, replicated={A}, requests={A: TableVerb.RESUME})
+    actions = feed.decide(places={A: at(11)}, wishes=wishes).actions
+    [released] = [action for action in actions if isinstance(action, ReleaseDdls)]
+    assert [record.state for record in released.records] == [DdlState.SKIPPED]
+    assert not any(isinstance(action, Resume) for action in actions)
 
 
 def test_a_table_is_the_same_under_each_uuid_that_its_rows_get() -> None:
