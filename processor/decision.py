@@ -175,8 +175,9 @@ def _asked(following: Following, orders: Orders, now: float) -> bool:
 
 
 def looked(following: Following, orders: Orders, error: ErrorReport | None, *, now: float) -> Following:
-    """A node with tables that go on learns its own errors from their windows."""
-    if following.lanes.tables - standing_still(following, orders):
+    """A node with tables that go on learns its own errors from their windows. An error that lasts waits for the next run."""
+    lasts = following.trouble is not None and following.trouble.retry_at is None
+    if lasts or following.lanes.tables - standing_still(following, orders):
         return replace(following, looked_at=now, reaches=error is None)
     after = replace(following, trouble=None) if error is None else with_error(following, error, now=now)
     return replace(after, looked_at=now, reaches=error is None)

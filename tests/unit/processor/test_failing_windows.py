@@ -320,6 +320,10 @@ def test_a_node_whose_tables_all_stand_still_learns_from_a_look_that_its_error_i
     node.following = decision.looked(node.following, stopped, None, now=node.now)
     report = reported(node.following, stopped)
     assert (report.error, report.reaches) == (None, True)
+    lasting = ErrorReport.of(InvariantError("a bug"), datetime.now(UTC))
+    node.following = decision.with_error(node.following, lasting, now=node.now)
+    node.following = decision.looked(node.following, stopped, None, now=node.now)
+    assert reported(node.following, stopped).error is not None, "it waits for the next run"
 
 
 def test_a_passing_error_that_a_copy_meets_with_one_table_is_the_nodes() -> None:
