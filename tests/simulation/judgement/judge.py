@@ -26,6 +26,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -33,7 +34,7 @@ from typing import Any
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import Divergence, HistoryLost
-from changefeed.event import DdlType
+from changefeed.event import OWN_DDL, DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records import (
@@ -319,8 +320,22 @@ class Judge:
             self._etcd.written(change)
         self._excused |= self._etcd.waiting.keys()
         for change in changes:
+            if change.key in self._etcd.ddls:
+                self._recorded(self._etcd.ddls[change.key])
             if change.key == LAYOUT.status(FEED) and change.now is not None:
                 self._check_status(self._cluster.decoder(ChangefeedStatus, change.now))
+
+    def _recorded(self, record: DdlRecord) -> None:
+        """A rename that a shard was the last to log, and which is gone, stands where Sluice has placed it."""
+        if record.event.type in OWN_DDL:
+            return
+        at, ddls = placed(record.position), self._source.ddls
+        ids = set(map(self._source.table_id, lives_in(record)))
+        for number, ddl in enumerate(ddls):
+            known = ddl.position in self._etcd.lives
+            if at < ddl.position and ddl.ids & ids and not known and self._source.earliest(ddl) <= at:
+                ddls[number] = replace(ddl, position=at)
+                self._count("rename without the last shard's entry")
 
     def lets_differ(self, record: DdlRecord) -> None:
         """A user asks to skip a DDL: the options and indexes of its tables may differ from now on."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import inf
 
 import pytest
 
@@ -190,3 +191,30 @@ def test_a_table_that_fails_is_moved_to_one_other_node(judge: Judge) -> None:
         moved_from(node)
     with pytest.raises(Violation, match="fails on n3 and moves, as it did on n2"):
         moved_from("n3")
+
+
+def test_a_rename_stands_at_the_entry_of_a_shard_that_can_be_read(judge: Judge) -> None:
+    """Seed 9860006: the last shard to log it is gone."""
+    source = judge._source
+    assert isinstance(source, ClusterSource)
+    first, _ = _two_uuids(judge)
+    here, last = [*source.shards]
+    renamed = Ddl(
+        _at(20),
+        DdlType.RENAME,
+        frozenset({first}),
+        frozenset({INSIDE, OUTSIDE}),
+        to=OUTSIDE,
+        by_shard={here: _at(10), last: _at(20)},
+    )
+    source.ddls.append(renamed)
+    event = DdlEvent(position=_at(10), type=DdlType.DROP, db="crm", table=INSIDE, id=first)
+    record = DdlRecord(event=event, scope=Scope(tables=frozenset({first})), seen_at=_SEEN_AT)
+    _write(judge, record)
+    assert source.ddls[-1] == renamed
+    source.retired[last] = source.shards.pop(last)
+    source.retired[last].down.until = inf
+    _write(judge, replace(record, event=replace(event, position=_at(9))))
+    assert source.ddls[-1] == renamed
+    _write(judge, record)
+    assert source.ddls[-1] == replace(renamed, position=_at(10))

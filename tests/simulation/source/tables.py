@@ -105,6 +105,8 @@ class Ddl:
     names: frozenset[TableName]
     dropped: frozenset[TableId] = frozenset()
     to: TableName | None = None
+    by_shard: Mapping[str, Position] = field(default_factory=dict)
+    """A rename's entries on the shards of a cluster."""
 
 
 class Tables:
@@ -124,6 +126,10 @@ class Tables:
     def table_id(self, uuid: TableId) -> TableId:
         """The id of the table that has, or had, this UUID."""
         return uuid
+
+    def earliest(self, ddl: Ddl) -> Position:
+        """Where it may stand: a watch that cannot read the last shard any more knows of the entries of the others only."""
+        return ddl.position
 
     def ids_of(self, table: TableId) -> tuple[TableId, ...]:
         """All UUIDs that it has had."""
@@ -165,8 +171,10 @@ class Tables:
         names: set[TableName],
         dropped: set[TableId] | None = None,
         to: TableName | None = None,
+        by_shard: Mapping[str, Position] | None = None,
     ) -> None:
-        self.ddls.append(Ddl(position, kind, frozenset(ids), frozenset(names), frozenset(dropped or ()), to))
+        dropped, by_shard = dropped or set(), by_shard or {}
+        self.ddls.append(Ddl(position, kind, frozenset(ids), frozenset(names), frozenset(dropped), to, by_shard))
 
     def insert(self, name: TableName, row: Row) -> None:
         table = self._known(name)

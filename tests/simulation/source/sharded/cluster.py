@@ -35,7 +35,7 @@ from tests.simulation.source.sharded import ddl, moves
 from tests.simulation.source.sharded.config_servers import CONFIG, ConfigServers
 from tests.simulation.source.sharded.placement import Chunk, PlacedTable
 from tests.simulation.source.sharded.shard import Shard, new_session
-from tests.simulation.source.tables import NotPossible, Row, Table, Tables
+from tests.simulation.source.tables import Ddl, NotPossible, Row, Table, Tables
 
 Act: TypeAlias = Generator[float | tuple[Shard, int], None, None]
 """Yields seconds to wait, or a shard whose majority has to have so many entries before it goes on."""
@@ -564,8 +564,9 @@ class ClusterSource(Tables):
         names: set[TableName],
         dropped: Iterable[PlacedTable] = (),
         to: TableName | None = None,
+        by_shard: Mapping[str, Position] | None = None,
     ) -> None:
-        self._ddl(kind, at, {table.id for table in tables}, names, {table.id for table in dropped}, to)
+        self._ddl(kind, at, {table.id for table in tables}, names, {table.id for table in dropped}, to, by_shard)
         self.happened(at)
         self.machine.note("source", f"{kind} of {', '.join(map(str, sorted(names)))} at {at}")
 
@@ -584,6 +585,10 @@ class ClusterSource(Tables):
 
     def table_id(self, uuid: TableId) -> TableId:
         return self._ids.get(uuid, uuid)
+
+    def earliest(self, ddl: Ddl) -> Position:
+        gone = {name for name, shard in self.retired.items() if shard.down.until == inf}
+        return max((at for shard, at in ddl.by_shard.items() if shard not in gone), default=ddl.position)
 
     def ids_of(self, table: TableId) -> tuple[TableId, ...]:
         return (table, *(uuid for uuid, id in self._ids.items() if id == table))

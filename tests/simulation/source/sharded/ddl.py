@@ -299,12 +299,12 @@ def rename(cluster: ClusterSource, table: PlacedTable, to: TableName) -> Act:
     yield from begin(cluster, primary, name, "renameCollection")
     yield from decided(*both)
     yield from enter_section(cluster, primary, [*cluster.shards.values()], *both)
-    places = []
+    places = {}
     concerned = [shard for shard in cluster.shards.values() if name in shard.collections or to in shard.collections]
     for shard in cluster.machine.random.sample(concerned, len(concerned)):
         cluster.tell(primary, shard)
         ts = shard.rename(name, to) if name in shard.collections else shard.drop(to)
-        places.append(cluster.ddl_place(shard, ts))
+        places[shard.name] = cluster.ddl_place(shard, ts)
         yield pause(cluster)
     yield from settled(concerned)
     cluster.tell_all(concerned, primary)
@@ -312,7 +312,8 @@ def rename(cluster: ClusterSource, table: PlacedTable, to: TableName) -> Act:
     cluster.tables[to] = table
     table.name = to
     dropped = [replaced] if replaced is not None else []
-    cluster.ddl_happened(DdlType.RENAME, max(places), [table, *dropped], {name, to}, dropped, to)
+    at = max(places.values())
+    cluster.ddl_happened(DdlType.RENAME, at, [table, *dropped], {name, to}, dropped, to, places)
     cluster.tell(primary, config)
     if replaced is not None and replaced.key:
         config.remove("collections", str(to))
