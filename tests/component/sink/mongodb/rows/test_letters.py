@@ -26,7 +26,7 @@ from changefeed.records import LetterTotals
 from changefeed.table import TableId, TableName
 from devstack.mongodb.server import Client
 from sink.mongodb.letters.dead_letter import request_id
-from sink.mongodb.letters.open_letters import LetterBox
+from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import RowChange, SoleTable, SourceRow, TargetTable, Unfinished, WriteResult
@@ -34,6 +34,10 @@ from sink.row import RowChange, SoleTable, SourceRow, TargetTable, Unfinished, W
 _FEED = "orders-to-dr"
 _READ = ClusterTime(9, 1)
 _REFUSED = {"a": [1, 2], "b": [1, 2]}
+
+
+class _Ended(Exception):
+    """A run that is killed."""
 
 
 class Letters:
@@ -353,6 +357,32 @@ def test_a_row_of_a_letter_that_is_newer_takes_what_fits_of_its_next_changes(let
     letters.write(letters.update(7, n=0))
     assert letters.made().write([change], replay=False).tally.skipped == 1
     assert list(letters.rows.find()) == [{"_id": 7, "a": 1, "n": 2}]
+
+
+@pytest.mark.parametrize("before", ["_note", "_delete"])
+def test_a_row_of_a_letter_is_written_again_if_a_run_ends_before_its_letter_is_closed(
+    letters: Letters, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """Whether it is noted by then when the row was read or not."""
+
+    def ends(*_: object) -> None:
+        raise _Ended
+
+    letters.write(letters.insert(7, **_REFUSED))
+    change, last = letters.update(7, n=1), letters.update(7, n=2)
+    letters.source = {7: {"n": 1}}
+    with monkeypatch.context() as patched:
+        patched.setattr(OpenLetters, before, ends)
+        with pytest.raises(_Ended):
+            letters.write(change)
+    assert (list(letters.rows.find()), len(letters.open)) == ([{"_id": 7, "n": 1}], 1)
+    assert letters.letters.count_documents({"read": _READ.to_bson()}) == (before == "_delete")
+    letters.source = {7: {"n": 2}}
+    letters.made().write([change], replay=True)
+    assert (list(letters.rows.find()), letters.open) == ([{"_id": 7, "n": 2}], [])
+    assert letters.letters.count_documents({"read": _READ.to_bson()}) == 1
+    result = letters.made().write([last], replay=False)
+    assert (result.divergences, list(letters.rows.find())) == ([], [{"_id": 7, "n": 2}])
 
 
 def test_a_note_ends_once_its_table_has_passed_it_or_is_copied_anew(letters: Letters) -> None:
