@@ -88,9 +88,9 @@ def _resolved_is_what_a_member_has_written() -> AbstractContextManager[Any]:
 
 
 def _ranges_are_read_as_far_as_a_member_has_come() -> AbstractContextManager[Any]:
-    def now(client: Any, table: Any, arguments: Mapping[str, Any], *, most: int) -> RawFind:
+    def now(client: Any, table: Any, arguments: Mapping[str, Any], **limits: int) -> RawFind:
         concern = {"level": "majority"}
-        return RawFind(client, table, {**arguments, "readConcern": concern}, most=most)
+        return RawFind(client, table, {**arguments, "readConcern": concern}, **limits)
 
     return patch("source.oplog.find.RawFind", now)
 

@@ -141,7 +141,7 @@ def _repairs_count_as_done_when_they_begin() -> AbstractContextManager[Any]:
 
 WINDOW_BUGS: Mapping[str, Bug] = {
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600),
-    "lost attempts are not revoked": Bug(_lost_attempts_are_not_revoked, 300),
+    "lost attempts are not revoked": Bug(_lost_attempts_are_not_revoked, 400),
     "a window that its stay lost counts as not taken": Bug(_a_window_that_its_stay_lost_counts_as_not_taken, 700),
     "tasks end before their last batch is written": Bug(_tasks_end_before_their_last_batch_is_written, 10),
     "windows are reported before they are acknowledged": Bug(_windows_are_reported_before_they_are_acknowledged, 20),
