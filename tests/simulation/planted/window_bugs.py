@@ -155,5 +155,5 @@ WINDOW_BUGS: Mapping[str, Bug] = {
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "rows are not acknowledged by the majority": Bug(_rows_are_not_acknowledged_by_the_majority, 200),
     "DDLs are not acknowledged by the majority": Bug(_ddls_are_not_acknowledged_by_the_majority, 90),
-    "repairs count as done when they begin": Bug(_repairs_count_as_done_when_they_begin, 300),
+    "repairs count as done when they begin": Bug(_repairs_count_as_done_when_they_begin, 600),
 }
