@@ -298,7 +298,7 @@ OWNER_BUGS: Mapping[str, Bug] = {
     "tables are given to nodes that are not ready": Bug(_tables_are_given_to_nodes_that_are_not_ready, 30),
     "a node that fails keeps its tables": Bug(_a_node_that_fails_keeps_its_tables, 80),
     "tables are released while at work": Bug(_tables_are_released_while_at_work, 300),
-    "stragglers are taken to be at the checkpoint": Bug(_stragglers_are_taken_to_be_at_the_checkpoint, 1000),
+    "stragglers are taken to be at the checkpoint": Bug(_stragglers_are_taken_to_be_at_the_checkpoint, 1500),
     "drops do not wait for the node of a stopped table": Bug(_drops_do_not_wait_for_the_node_of_a_stopped_table, 1000),
     "refused DDLs hold the checkpoint": Bug(_refused_ddls_hold_the_checkpoint, 220),
     "nodes obey a stop only by their report": Bug(_nodes_obey_a_stop_only_by_their_report, 110),
@@ -311,6 +311,6 @@ OWNER_BUGS: Mapping[str, Bug] = {
     "the tables of a window that fails stay together": Bug(_the_tables_of_a_window_that_fails_stay_together, 100),
     "a table that fails fails its changefeed": Bug(_a_table_that_fails_fails_its_changefeed, 100),
     "a table that fails is moved again and again": Bug(_a_table_that_fails_is_moved_again_and_again, 170),
-    "a lost table is copied as it was known": Bug(_a_lost_table_is_copied_as_it_was_known, 600),
+    "a lost table is copied as it was known": Bug(_a_lost_table_is_copied_as_it_was_known, 1200),
     "a table enters while its node has it": Bug(_a_table_enters_while_its_node_has_it, 120),
 }
