@@ -29,6 +29,7 @@ class Faults:
         self._user = user
         self._machine = cluster.machine
         self._random = random
+        self._passed_by = Random(f"ranges that are passed by {cluster.machine.seed}")
         self._end = end
         self._over = False
         self._kinds: list[Callable[[], None]] = [
@@ -327,12 +328,12 @@ class Faults:
             source.forget_what_is_not_needed(needed)
 
     def _history_is_lost(self) -> None:
-        """The next range that is read begins before the oplog does, from the start or once reading has begun."""
-        source = self._cluster.source.one_oplog()
+        """A range that is read soon begins before the oplog does, from the start or once reading has begun."""
+        source, passed_by = self._cluster.source.one_oplog(), iter(range(self._passed_by.choice((0, 1, 3, 10))))
 
         def forget(start_ts: ClusterTime) -> None:
             index = source.index_of(start_ts)
-            if self._over or index >= source.visible - 1:
+            if self._over or index >= source.visible - 1 or next(passed_by, None) is not None:
                 return
             source.asks_nobody()
             kept = source.oplog[min(index + self._random.choice((1, 1, 3, 10)), source.visible - 1)]

@@ -212,7 +212,7 @@ HISTORY_BUGS: Mapping[str, Bug] = {
     "ranges begin behind their start": Bug(_ranges_begin_behind_their_start, 20),
     "ranges leave out the entry at their end": Bug(_ranges_go_on_to_their_end_and_the_next_begins_behind_it, 20),
     "nobody asks whether history is whole": Bug(_nobody_asks_whether_history_is_whole, 200),
-    "history is found whole before it is read": Bug(_history_is_found_whole_before_it_is_read, 400),
+    "history is found whole before it is read": Bug(_history_is_found_whole_before_it_is_read, 1200),
     "transactions are read from where their range begins": Bug(
         _transactions_are_read_from_where_their_range_begins, 60
     ),

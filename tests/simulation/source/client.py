@@ -364,7 +364,7 @@ class Database:
     def _find(self, body: Mapping[str, Any]) -> RawBSONDocument:
         server = self._client.server
         concern = body.get("readConcern", {"level": "local"})
-        if self._db == "local":
+        if self._db == "local" and "ts" in body.get("filter", {}):
             server.asked(_start_of(body))
         self._client.wait_for(concern, body)
         if self._db == "local":
@@ -465,9 +465,8 @@ def _mark(ts: ClusterTime) -> str:
 
 def _start_of(body: Mapping[str, Any]) -> ClusterTime:
     """The start of the range that a find on the oplog requests."""
-    condition = body.get("filter", {}).get("ts")
-    start = condition.get("$gte") if isinstance(condition, Mapping) else condition
-    return ClusterTime.from_bson(start) if start is not None else ClusterTime(0, 0)
+    condition = body["filter"]["ts"]
+    return ClusterTime.from_bson(condition["$gte"] if isinstance(condition, Mapping) else condition)
 
 
 def _id(document: Any) -> Any:
