@@ -120,7 +120,7 @@ class ModelClusterLife:
             self._do(lambda: self.cluster.create_sharded(name, key))
         table = self.cluster.tables[name]
         if len(table.chunks) == 1:
-            self._do(lambda: self.cluster.begin_act(ddl.split(self.cluster, table), name))
+            self._do(lambda: self.cluster.acts.begin(ddl.split(self.cluster, table), name))
 
     def move(self, coll: str, value: int) -> None:
         table = self.cluster.tables[self._name(coll)]
@@ -134,7 +134,7 @@ class ModelClusterLife:
         table = self.cluster.tables[self._name(coll)]
         assert table.key != key, "it would be resharded to the key that it has"
         owners = list(self.cluster.shards.values())
-        self._do(lambda: self.cluster.begin_act(moves.reshard(self.cluster, table, owners), table.name, table.id))
+        self._do(lambda: self.cluster.acts.begin(moves.reshard(self.cluster, table, owners), table.name, table.id))
 
     def rename(self, coll: str, to: str, *, over: bool = False) -> None:
         self._do(lambda: self.cluster.rename(self._name(coll), self._name(to), replace=over))

@@ -13,14 +13,14 @@ from __future__ import annotations
 import uuid
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from operator import itemgetter
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
 from bson.binary import Binary
 from bson.objectid import ObjectId
@@ -32,38 +32,16 @@ from changefeed.table import TableId, TableName
 from tests.simulation.clockwork.machine import Machine
 from tests.simulation.source.oplog import NOTHING_BEFORE, Operation, place
 from tests.simulation.source.sharded import ddl, moves
+from tests.simulation.source.sharded.acts import Acts
 from tests.simulation.source.sharded.config_servers import CONFIG, ConfigServers
 from tests.simulation.source.sharded.placement import Chunk, PlacedTable
 from tests.simulation.source.sharded.shard import Shard, new_session
+from tests.simulation.source.sharded.transaction import Kept, Transaction, commit
 from tests.simulation.source.tables import Ddl, NotPossible, Row, Table, Tables
 
-Act: TypeAlias = Generator[float | tuple[Shard, int], None, None]
-"""Yields seconds to wait, or a shard whose majority has to have so many entries before it goes on."""
-_LOOK_AGAIN = 0.01
 _COMMITS = 0.9
 _EVERYWHERE = 0.5
 _SKEWS = (0.0, 0.0, 0.3, -0.3, 0.9)
-
-
-@dataclass
-class _Kept:
-    table: PlacedTable
-    key: Any
-    before: Row | None
-    row: Row | None
-
-
-@dataclass
-class Transaction:
-    operations: list[tuple[Shard, PlacedTable, Any, Operation]] = field(default_factory=list)
-    kept: list[_Kept] = field(default_factory=list)
-
-    @property
-    def shards(self) -> list[Shard]:
-        return list(dict.fromkeys(shard for shard, *_ in self.operations))
-
-    def of(self, shard: Shard) -> list[Operation]:
-        return [operation for at, _, _, operation in self.operations if at is shard]
 
 
 class ClusterSource(Tables):
@@ -91,10 +69,7 @@ class ClusterSource(Tables):
         self._retryable = False
         self._parts: int | None = None
         self._commits: bool | None = None
-        self.acts = 0
-        """How many are under way."""
-        self._busy: set[object] = set()
-        """The tables, names and databases that an act has to itself."""
+        self.acts = Acts(machine)
         self.transactions_open = 0
         self._ids: dict[TableId, TableId] = {}
         """The tables of UUIDs that superseded a table's first one."""
@@ -167,53 +142,10 @@ class ClusterSource(Tables):
         self._numbers += 1
         return self._numbers
 
-    # acts
-
     @property
     def building(self) -> bool:
         """Whether anything is under way that will still be seen."""
-        return bool(self.acts or self.transactions_open)
-
-    def begin_act(self, act: Act, *subjects: object) -> None:
-        """Does the first step at once. No other act concerns its tables, names and databases."""
-        if any(self.is_busy(subject) for subject in subjects):
-            act.close()
-            raise NotPossible("something else is under way", 117)
-        self._busy |= set(subjects)
-        self.acts += 1
-        try:
-            self._go_on(act, subjects)
-        except NotPossible:
-            self._over(subjects)
-            raise
-
-    def is_busy(self, subject: object) -> bool:
-        return subject in self._busy
-
-    def refuse_busy(self, *subjects: object) -> None:
-        if any(map(self.is_busy, subjects)):
-            raise NotPossible("something else is under way", 117)
-
-    def _go_on(self, act: Act, subjects: Iterable[object]) -> None:
-        try:
-            step = next(act)
-        except StopIteration:
-            self._over(subjects)
-            return
-        self._wait(act, subjects, step)
-
-    def _over(self, subjects: Iterable[object]) -> None:
-        self._busy -= set(subjects)
-        self.acts -= 1
-
-    def _wait(self, act: Act, subjects: Iterable[object], step: float | tuple[Shard, int]) -> None:
-        if isinstance(step, tuple):
-            shard, upto = step
-            if not shard.durable(upto):
-                self.machine.after(_LOOK_AGAIN, partial(self._wait, act, subjects, step))
-                return
-            step = 0.0
-        self.machine.after(step, partial(self._go_on, act, subjects))
+        return bool(self.acts.under_way or self.transactions_open)
 
     # rows
 
@@ -298,7 +230,7 @@ class ClusterSource(Tables):
 
     def _refuse_in_transaction(self, table: PlacedTable) -> None:
         alone, self._alone = self._alone, False
-        if self.is_busy(table.id):
+        if self.acts.is_busy(table.id):
             if alone:
                 self._transaction = None
             raise NotPossible("something else has its lock", 117)
@@ -341,13 +273,13 @@ class ClusterSource(Tables):
             super()._keep(table, key, row, at)
             table.history.sort(key=_when)  # a shard's clock may be behind another's
             return
-        self._transaction.kept.append(_Kept(table, key, table.rows.get(key), row))
-        self._set(table, key, row)
+        self._transaction.kept.append(Kept(table, key, table.rows.get(key), row))
+        self.set_row(table, key, row)
         if self._alone:
             transaction, self._transaction, self._alone = self._transaction, None, False
             self._end(transaction)
 
-    def _set(self, table: PlacedTable, key: Any, row: Row | None) -> None:
+    def set_row(self, table: PlacedTable, key: Any, row: Row | None) -> None:
         if row is None:
             table.rows.pop(key, None)
         else:
@@ -370,61 +302,23 @@ class ClusterSource(Tables):
             [shard] = transaction.shards
             last = len(transaction.operations) - 1
             ts = shard.transact(transaction.of(shard), session, parts=parts, at=lambda ts: place(ts, last))
-            self._took_effect(transaction, ts)
+            self.took_effect(transaction, ts)
             self._heard = max(self._heard, shard.clock)
             return
         self.machine.count("source: transaction across shards")
-        for table in {id(each.table): each.table for each in transaction.kept}.values():
+        for table in transaction.tables:
             table.undecided += 1
         for shard, table, key, _ in transaction.operations:
             table.locked.add((shard.name, key))
         self.transactions_open += 1
         commits = self._commits if self._commits is not None else self.machine.random.random() < _COMMITS
-        self._run(self._commit(transaction, session, parts, commits=commits))
-
-    def _run(self, act: Act) -> None:
-        self.acts += 1
-        self._go_on(act, ())
-
-    def _commit(self, transaction: Transaction, session: dict[str, Any], parts: int, *, commits: bool) -> Act:
-        """By the coordinator, which may be away for long between the prepares and its decision."""
-        random = self.machine.random
-        coordinator, *others = transaction.shards
-        prepared = {}
-        for shard in random.sample([coordinator, *others], len(others) + 1):
-            self.tell(coordinator, shard)
-            prepared[shard] = shard.prepare(transaction.of(shard), session, parts=parts)
-            yield random.choice((0.0, 0.0, 0.001, 0.02, 0.3))
-        for shard, each in prepared.items():
-            yield shard, each.index + 1
-        self.tell_all(prepared, coordinator)
-        yield random.choice((0.0, 0.0, 0.001, 0.02, 1.0, 4.0))
-        commit_ts = max(each.ts for each in prepared.values()) if commits else None
-        if commit_ts is None:
-            self.machine.count("source: transaction across shards, aborted")
-            for kept in reversed(transaction.kept):
-                self._set(kept.table, kept.key, kept.before)
-        else:
-            self._took_effect(transaction, commit_ts)
-        for shard in random.sample([coordinator, *others], len(others) + 1):
-            self.tell(coordinator, shard)
-            event = place(commit_ts, len(transaction.of(shard)) - 1) if commit_ts is not None else None
-            decided_ts = shard.decide(prepared[shard], commit_ts, event)
-            self.machine.note(shard.name, f"decides for {commit_ts} at {decided_ts}, prepared at {prepared[shard].ts}")
-            for at, table, key, _ in transaction.operations:
-                if at is shard:
-                    table.locked.discard((shard.name, key))
-            shard.changed.wake_all()
-            yield random.choice((0.0, 0.0, 0.001, 0.02, 0.5, 2.5))
-        for table in {id(each.table): each.table for each in transaction.kept}.values():
-            table.undecided -= 1
-        self.transactions_open -= 1
+        self.acts.run(commit(self, transaction, session, parts, commits=commits))
 
     def tell_all(self, ones: Iterable[Shard], other: Shard) -> None:
         for one in ones:
             self.tell(one, other)
 
-    def _took_effect(self, transaction: Transaction, ts: ClusterTime) -> None:
+    def took_effect(self, transaction: Transaction, ts: ClusterTime) -> None:
         self._heard = max(self._heard, ts)
         for number, kept in enumerate(transaction.kept):
             at = place(ts, number)
@@ -442,9 +336,9 @@ class ClusterSource(Tables):
             raise NotPossible(f"{name} exists", 48)
         self._refuse_transaction()
         if name.db not in self.config.now["databases"]:
-            self.begin_act(ddl.create_database(self, name.db), name.db)
+            self.acts.begin(ddl.create_database(self, name.db), name.db)
             raise NotPossible(f"database {name.db} is being created")
-        self.refuse_busy(name, name.db)
+        self.acts.refuse_busy(name, name.db)
         shard = self.primary_of(name.db)
         if self._gossips:
             shard.learn(self._heard)
@@ -464,13 +358,13 @@ class ClusterSource(Tables):
     def create_sharded(self, name: TableName, key: str) -> None:
         if name in self.tables:
             raise NotPossible(f"{name} exists", 48)
-        self.begin_act(ddl.create_sharded(self, name, key), *self._subjects(name))
+        self.acts.begin(ddl.create_sharded(self, name, key), *self._subjects(name))
 
     def shard_table(self, name: TableName, key: str) -> None:
         table = self._known(name)
         if table.key or any(spec.get("unique") for spec in table.indexes.values()) or table.options.get("capped"):
             raise NotPossible("it cannot be sharded", 20)
-        self.begin_act(ddl.shard_table(self, table, key), *self._subjects(name))
+        self.acts.begin(ddl.shard_table(self, table, key), *self._subjects(name))
 
     def create_index(self, name: TableName, spec: dict[str, Any], *, everywhere: bool | None = None) -> None:
         """`everywhere`: at all owners; else the machine chooses."""
@@ -482,19 +376,19 @@ class ClusterSource(Tables):
             self._refuse_another(there, spec)
         if not alike:
             everywhere = everywhere if everywhere is not None else self.machine.random.random() < _EVERYWHERE
-            self.begin_act(ddl.create_index(self, table, spec, everywhere=everywhere), *self._subjects(name))
+            self.acts.begin(ddl.create_index(self, table, spec, everywhere=everywhere), *self._subjects(name))
 
     def drop_index(self, name: TableName, index: str) -> None:
         table = self._known(name)
         if index in ("_id_", f"{table.key}_1") or index not in table.indexes:
             raise NotPossible("it cannot be dropped", 72)
-        self.begin_act(ddl.drop_index(self, table, index), *self._subjects(name))
+        self.acts.begin(ddl.drop_index(self, table, index), *self._subjects(name))
 
     def modify(self, name: TableName, level: str) -> None:
-        self.begin_act(ddl.modify(self, self._known(name), level), *self._subjects(name))
+        self.acts.begin(ddl.modify(self, self._known(name), level), *self._subjects(name))
 
     def drop(self, name: TableName) -> None:
-        self.begin_act(ddl.drop(self, self._known(name)), *self._subjects(name))
+        self.acts.begin(ddl.drop(self, self._known(name)), *self._subjects(name))
 
     def rename(self, name: TableName, to: TableName, *, replace: bool) -> None:
         table, replaced = self._known(name), self.tables.get(to)
@@ -502,26 +396,26 @@ class ClusterSource(Tables):
             raise NotPossible("not a rename within a database", 20)
         if replaced is not None and not replace:
             raise NotPossible("the new name is taken", 48)
-        self.begin_act(ddl.rename(self, table, to), *self._subjects(name, to))
+        self.acts.begin(ddl.rename(self, table, to), *self._subjects(name, to))
 
     def drop_database(self, db: str) -> None:
         self.primary_of(db)
-        self.begin_act(ddl.drop_database(self, db), *self._whole(db))
+        self.acts.begin(ddl.drop_database(self, db), *self._whole(db))
 
     def move_chunk(self, name: TableName, chunk: Chunk | None = None) -> None:
         table = self._known(name)
         if not table.key:
             raise NotPossible("it is not sharded")
-        self.begin_act(moves.move_chunk(self, table, chunk), *self._subjects(name))
+        self.acts.begin(moves.move_chunk(self, table, chunk), *self._subjects(name))
 
     def retire(self, name: str) -> None:
         """Removes a shard, which may stop for good soon afterwards."""
         self.draining.add(name)
-        self._run(moves.retire_shard(self, self.shards[name]))
+        self.acts.run(moves.retire_shard(self, self.shards[name]))
 
     def move_primary(self, db: str, *, fails: bool) -> None:
         self.primary_of(db)
-        self.begin_act(moves.move_primary(self, db, fails=fails), *self._whole(db))
+        self.acts.begin(moves.move_primary(self, db, fails=fails), *self._whole(db))
 
     def reshard(self, name: TableName, owners: int) -> None:
         """`owners`: to how many shards, at most."""
@@ -529,21 +423,19 @@ class ClusterSource(Tables):
         if not table.key:
             raise NotPossible("it is not sharded")
         shards = self.machine.random.sample(self.takers, min(owners, len(self.takers)))
-        self.begin_act(moves.reshard(self, table, shards), *self._subjects(name))
+        self.acts.begin(moves.reshard(self, table, shards), *self._subjects(name))
 
     def _subjects(self, *names: TableName) -> list[object]:
         """Also each name's database, which an act of the whole database has to itself."""
         self._refuse_transaction()
-        self.refuse_busy(*{name.db for name in names})
+        self.acts.refuse_busy(*{name.db for name in names})
         found: list[object] = [*names]
         found += [self.tables[name].id for name in names if name in self.tables]
         return found
 
     def _whole(self, db: str) -> list[object]:
         self._refuse_transaction()
-        busy = [each for each in self._busy if each == db or (isinstance(each, TableName) and each.db == db)]
-        if busy:
-            raise NotPossible("something else is under way", 117)
+        self.acts.refuse_busy_in(db)
         tables = [table for name, table in self.tables.items() if name.db == db]
         return [db, *(table.id for table in tables), *(table.name for table in tables)]
 

@@ -17,7 +17,8 @@ from tests.simulation.source.sharded.shard import Shard
 from tests.simulation.source.tables import NotPossible
 
 if TYPE_CHECKING:
-    from tests.simulation.source.sharded.cluster import Act, ClusterSource
+    from tests.simulation.source.sharded.acts import Act
+    from tests.simulation.source.sharded.cluster import ClusterSource
 
 _COORDINATORS = "config.system.sharding_ddl_coordinators"
 _SECTIONS = "config.collection_critical_sections"

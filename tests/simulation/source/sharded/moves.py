@@ -30,7 +30,8 @@ from tests.simulation.source.sharded.shard import Shard
 from tests.simulation.source.tables import NotPossible, Row
 
 if TYPE_CHECKING:
-    from tests.simulation.source.sharded.cluster import Act, ClusterSource
+    from tests.simulation.source.sharded.acts import Act
+    from tests.simulation.source.sharded.cluster import ClusterSource
 
 _SECTIONS = "config.collection_critical_sections"
 _DRAINS_SECONDS = 20.0
@@ -320,7 +321,7 @@ def _chunks(cluster: ClusterSource, key: str, owners: list[Shard]) -> list[Chunk
 def retire_shard(cluster: ClusterSource, shard: Shard) -> Act:
     """It is drained: what it owns moves to others. Then the config servers forget it."""
     give_up_at = cluster.machine.now + _DRAINS_SECONDS
-    while _owns_something(cluster, shard) or cluster.acts > 1:
+    while _owns_something(cluster, shard) or cluster.acts.under_way > 1:
         if cluster.machine.now > give_up_at:
             cluster.draining.discard(shard.name)
             return
