@@ -326,7 +326,9 @@ class Judge:
                 self._check_status(self._cluster.decoder(ChangefeedStatus, change.now))
 
     def _recorded(self, record: DdlRecord) -> None:
-        """A rename that a shard was the last to log, and which is gone, stands where Sluice has placed it."""
+        """A rename that a shard was the last to log, and which is gone, stands where Sluice has placed it. Its record is of any
+        type: a rename out of the filter is a drop.
+        """
         if record.event.type in OWN_DDL:
             return
         at, ddls = placed(record.position), self._source.ddls
