@@ -88,11 +88,13 @@ def simulate(
     sharded: bool | None = None,
     kept: bool = False,
     slow: bool = False,
+    refusing: bool = False,
     planted: Planted = nullcontext,
     keep_history: bool = False,
 ) -> Outcome:
     """`sharded`: whether its source is a sharded cluster; otherwise the seed decides. `limited`: its tasks wait for limits most of the time. `delayed`: it applies what the source has had for some seconds. `kept`: its copies may remove
-    nothing at the target. `slow`: the target is slow with one table, and nothing else goes wrong. `planted`: bugs to be found.
+    nothing at the target. `slow`: the target is slow with one table, and nothing else goes wrong. `refusing`: the target refuses many changes of rows that
+    it has. `planted`: bugs to be found.
     """
     begun, given = time.perf_counter(), sharded
     machine = Machine(seed)
@@ -107,13 +109,22 @@ def simulate(
                 if slow:
                     _live_beside_a_slow_table(machine, cluster)
                 else:
-                    _live(machine, cluster, faults=faults, limited=limited, delayed=delayed, kept=kept)
+                    _live(
+                        machine,
+                        cluster,
+                        faults=faults,
+                        limited=limited,
+                        delayed=delayed,
+                        kept=kept,
+                        refusing=refusing,
+                    )
             except Violation as violation:
                 error = str(violation)
             except Exception:  # noqa: BLE001  # every error counts as a failure of this seed
                 error = traceback.format_exc(limit=-8)
             machine.close()
     chosen = {"calm": not faults, "limited": limited, "delayed": delayed, "kept": kept, "slow": slow}
+    chosen |= {"refusing": refusing}
     chosen |= {"sharded": given is True, "no-sharded": given is False}
     return Outcome(
         seed=seed,
@@ -127,7 +138,9 @@ def simulate(
     )
 
 
-def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, delayed: bool, kept: bool) -> None:
+def _live(
+    machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, delayed: bool, kept: bool, refusing: bool
+) -> None:
     random = machine.random
     late = Random(f"late tables {machine.seed}")
     """Apart from the other choices, so that seeds without them stay what they are."""
@@ -137,7 +150,8 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     machine.count(f"capture: {capture}")
     limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if limited else {}
     delay = {"delay": random.choice(("1s", "3s", "10s"))} if delayed else {}
-    configuration = Configuration.parse({**_configuration(machine.seed, random, agreement, always), **limits, **delay})
+    options = _configuration(machine.seed, random, agreement, always, letters=refusing)
+    configuration = Configuration.parse({**options, **limits, **delay})
     judge = cluster.judge = Judge(cluster, agreement)
     share, clones = random.choice(_DENSE_DDL if kept else _DDL), always is Capture.OPLOG
     workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept)
@@ -160,7 +174,9 @@ def _live(machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, de
     user = User(cluster, random)
     user.repairs = user.repairs and not kept
     letters = configuration.dead_letter is not None
-    accidents = _accidents(cluster, random, end, user, kept=kept, letters=letters) if faults else None
+    accidents = (
+        _accidents(cluster, random, end, user, kept=kept, letters=letters, refusing=refusing) if faults else None
+    )
     machine.run(end, lambda: bool(judge.failed))
     if accidents is not None:
         accidents.end()
@@ -206,24 +222,29 @@ def _live_beside_a_slow_table(machine: Machine, cluster: Cluster) -> None:
         raise Violation("I6: " + "; ".join(differences))
 
 
-def _accidents(cluster: Cluster, random: Random, end: float, user: User, *, kept: bool, letters: bool) -> Faults:
+def _accidents(
+    cluster: Cluster, random: Random, end: float, user: User, *, kept: bool, letters: bool, refusing: bool
+) -> Faults:
     accidents = Faults(cluster, random, end, user)
     if letters:
-        _refuse_rows(cluster, Random(f"refused rows {cluster.machine.seed}"), end)
+        _refuse_rows(cluster, Random(f"refused rows {cluster.machine.seed}"), end, known=refusing)
     if kept:
         cluster.source.slow_reads = random.choice(_SLOW_READS)
     return accidents
 
 
-def _refuse_rows(cluster: Cluster, random: Random, end: float) -> None:
-    """The target refuses one row after another, each for a while."""
+def _refuse_rows(cluster: Cluster, random: Random, end: float, *, known: bool) -> None:
+    """The target refuses one row after another, each for a while. `known`: changes of those that it has, and more of them."""
     machine, refused = cluster.machine, cluster.target.refuses_key
     row = random.choice(COLLECTIONS), random.randrange(KEYS)
+    if known:
+        tables = cluster.target.collections.items()
+        row = random.choice(sorted({(name.coll, key) for name, table in tables for key in table.rows}) or [row])
     refused.add(row)
     machine.note("target", f"refuses {row} for a while")
     machine.after(random.choice((0.3, 3.0, 15.0)), lambda: refused.discard(row))
     if machine.now < end:
-        machine.after(random.random() * 6, lambda: _refuse_rows(cluster, random, end))
+        machine.after(random.random() * (1 if known else 6), lambda: _refuse_rows(cluster, random, end, known=known))
 
 
 def _retire_a_shard(cluster: Cluster, end: float) -> None:
@@ -263,8 +284,10 @@ def _act_until(machine: Machine, workload: Workload, end: float, pace: float) ->
     machine.after(machine.random.random() * 2, act)
 
 
-def _configuration(seed: int, random: Random, agreement: Agreement, capture: Capture | None) -> dict[str, Any]:
-    letters = Random(f"letters {seed}").random() < _LETTERS
+def _configuration(
+    seed: int, random: Random, agreement: Agreement, capture: Capture | None, *, letters: bool = False
+) -> dict[str, Any]:
+    letters = letters or Random(f"letters {seed}").random() < _LETTERS
     images = ({}, {"pre_images": ["shop.*"]}) if capture is Capture.CHANGE_STREAM else ({},)
     return {
         **agreement.configuration(),
@@ -315,6 +338,7 @@ def many(
     sharded: bool | None = None,
     kept: bool = False,
     slow: bool = False,
+    refusing: bool = False,
     keep_history: bool = False,
     processes: int | None = None,
 ) -> Iterator[Outcome]:
@@ -328,6 +352,7 @@ def many(
         sharded=sharded,
         kept=kept,
         slow=slow,
+        refusing=refusing,
         keep_history=keep_history,
     )
     with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000) as pool:
@@ -354,6 +379,7 @@ def main() -> int:
     )
     parser.add_argument("--kept", action="store_true", help="copies may remove nothing at the target")
     parser.add_argument("--slow", action="store_true", help="the target is slow with one table, no more")
+    parser.add_argument("--refusing", action="store_true", help="the target refuses many changes of rows that it has")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()
     if options.seed is not None:
@@ -374,6 +400,7 @@ def _replay(options: argparse.Namespace) -> int:
         sharded=options.sharded,
         kept=options.kept,
         slow=options.slow,
+        refusing=options.refusing,
         keep_history=True,
     )
     print(*outcome.history[-options.lines :], told(outcome), sep="\n")
@@ -393,6 +420,7 @@ def _run_many(options: argparse.Namespace) -> int:
         sharded=options.sharded,
         kept=options.kept,
         slow=options.slow,
+        refusing=options.refusing,
         processes=options.processes,
     )
     for outcome in wanted:

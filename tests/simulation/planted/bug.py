@@ -23,6 +23,8 @@ class Bug:
     """Whether their copies may remove nothing at the target."""
     slow: bool = False
     """Whether their target is slow with one table."""
+    refusing: bool = False
+    """Whether it refuses many changes of rows that it has."""
 
     @property
     def rare(self) -> bool:
