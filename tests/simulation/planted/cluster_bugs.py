@@ -10,18 +10,8 @@ from typing import Any
 from unittest.mock import patch
 
 import schema_store.schema_base
-import source.oplog.command_entry
-import source.oplog.ddl_entry
-import source.oplog.find
-import source.oplog.row_entry
-import source.oplog.transaction
-import source.sharded.clock
 import source.sharded.merge
-import source.sharded.owned.owned_find
 import source.sharded.row_reader
-import source.stream.note
-import source.tables.catalog
-from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.sharded.former import LeftTables, Silence
@@ -92,23 +82,6 @@ def _what_is_kept_of_folded_ddls_forgets_new_uuids() -> AbstractContextManager[A
     return patch("schema_store.schema_base._schema", lambda *kept: replace(schema(*kept), uuids=()))
 
 
-def _a_copy_chooses_its_time_before_it_learns_the_owners() -> AbstractContextManager[Any]:
-    versions = source.sharded.owned.owned_find._versions
-    chosen: list[ClusterTime] = []
-
-    def at_first(clients: Any, table: TableName, hosts: Any) -> Any:
-        chosen.append(source.sharded.clock.reach(clients, ClusterTime(0, 0)))
-        return versions(clients, table, hosts)
-
-    def then(clients: Any, at_least_ts: ClusterTime) -> ClusterTime:
-        return max(chosen.pop(), at_least_ts)
-
-    stack = ExitStack()
-    stack.enter_context(patch("source.sharded.owned.owned_find._versions", at_first))
-    stack.enter_context(patch("source.sharded.owned.owned_find.reach", then))
-    return stack
-
-
 def _a_removed_shard_that_is_silent_is_gone_at_once() -> AbstractContextManager[Any]:
     return patch.object(Silence, "over", property(lambda _: True))
 
@@ -137,9 +110,6 @@ CLUSTER_BUGS: Mapping[str, Bug] = {
     "shards to which chunks moved are no holders": Bug(_shards_to_which_chunks_moved_are_no_holders, 200, sharded=True),
     "what is kept of folded DDLs forgets new UUIDs": Bug(
         _what_is_kept_of_folded_ddls_forgets_new_uuids, 150, sharded=True
-    ),
-    "a copy chooses its time before it learns the owners": Bug(
-        _a_copy_chooses_its_time_before_it_learns_the_owners, 300, sharded=True
     ),
     "a removed shard that is silent is gone at once": Bug(
         _a_removed_shard_that_is_silent_is_gone_at_once, 150, sharded=True

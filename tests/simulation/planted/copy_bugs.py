@@ -8,13 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-import processor.changefeed_processor
 import processor.copy.plan
-import processor.decision
-import processor.lanes.lane_plan
-import processor.spark.pipeline
-import processor.task.job
-import processor.task.permit
 from changefeed.table import TableId
 from processor.copy.table_copy import TableCopy
 from processor.task.copied_ranges import CopiedFilter

@@ -9,20 +9,12 @@ from datetime import UTC
 from typing import Any
 from unittest.mock import patch
 
-import owner.ddl.barrier
 import owner.ddl.feed
-import owner.decision.decide
-import owner.owner
-import owner.tables.recopy
 import source.oplog.command_entry
 import source.oplog.ddl_entry
 import source.oplog.find
 import source.oplog.row_entry
 import source.oplog.transaction
-import source.sharded.clock
-import source.sharded.merge
-import source.sharded.owned.owned_find
-import source.sharded.row_reader
 import source.stream.note
 import source.tables.catalog
 from changefeed.cluster_time import ClusterTime

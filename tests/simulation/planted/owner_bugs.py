@@ -10,18 +10,13 @@ from typing import Any
 from unittest.mock import patch
 
 import owner.ddl.barrier
-import owner.ddl.feed
 import owner.decision.decide
 import owner.owner
 import owner.tables.recopy
 import owner.tables.wishes
 import processor.changefeed_processor
-import processor.copy.plan
 import processor.decision
 import processor.lanes.lane_plan
-import processor.spark.pipeline
-import processor.task.job
-import processor.task.permit
 from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position

@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import patch
 
 import processor.changefeed_processor
-import processor.copy.plan
 import processor.decision
 import processor.lanes.lane_plan
 import processor.spark.pipeline

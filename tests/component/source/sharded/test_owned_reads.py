@@ -273,6 +273,29 @@ def test_a_row_whose_table_is_renamed_just_before_it_is_read_is_not_taken_for_on
         assert row.document == bson.encode({"_id": 1})
 
 
+def test_a_database_that_moves_once_its_owner_is_known_is_not_read_in_part(
+    cluster: ShardedCluster, clients: ClusterClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a time before the end of a movePrimary the new primary shard has a part of the documents: so the owner is learnt before the time."""
+    name = TableName("moving", "plain")
+    with cluster.router() as router:
+        ClusterDdl(router).create_database(name.db, primary="sa")
+        for number in range(50):
+            router.insert(str(name), {"_id": number})
+        chunk = Chunk(table=name, range=KeyRange(), not_before=Position(reach_newest(clients)))
+
+        def move_and_reach(clients: ClusterClients, at_least_ts: ClusterTime) -> ClusterTime:
+            monkeypatch.undo()
+            ClusterDdl(router).move_primary(name.db, "sb")
+            reach(clients, at_least_ts)
+            moved = {"find": "oplog.rs", "filter": {"ns": str(name), "op": "i", "fromMigrate": True}}
+            entries = cluster.shards["sb"].client().local.command(moved)["cursor"]["firstBatch"]
+            return ClusterTime.from_bson(entries[len(entries) // 2]["ts"])
+
+        monkeypatch.setattr(owned_find, "reach", move_and_reach)
+        assert ids(OwnedChunk(clients, chunk)) == list(range(50))
+
+
 def test_a_row_is_not_read_from_a_table_that_is_known_to_have_the_name_since(
     cluster: ShardedCluster, clients: ClusterClients
 ) -> None:
