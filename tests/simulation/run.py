@@ -124,8 +124,7 @@ def simulate(
                 error = traceback.format_exc(limit=-8)
             machine.close()
     chosen = {"calm": not faults, "limited": limited, "delayed": delayed, "kept": kept, "slow": slow}
-    chosen |= {"refusing": refusing}
-    chosen |= {"sharded": given is True, "no-sharded": given is False}
+    chosen |= {"refusing": refusing, "sharded": given is True, "no-sharded": given is False}
     return Outcome(
         seed=seed,
         options="".join(f" --{name}" for name, on in chosen.items() if on),

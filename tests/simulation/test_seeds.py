@@ -129,6 +129,11 @@ def test_the_rows_of_other_tables_do_not_wait_for_those_of_a_slow_one() -> None:
     assert not red, red
 
 
+def test_rows_that_the_target_has_and_refuses_arrive_in_the_end() -> None:
+    red = _red(many(range(8), refusing=True))
+    assert not red, red
+
+
 def test_what_is_applied_late_arrives() -> None:
     red = _red(many(range(4), delayed=True))
     assert not red, red
