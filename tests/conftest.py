@@ -21,12 +21,17 @@ from devstack.mongodb.server import Client, MongoDB
 from devstack.s3.faulty_proxy import FaultyProxy
 from devstack.s3.server import MotoServer, make_bucket
 from devstack.stack import DevStack
+from tests.ledger import Ledger
 
 ReplicaSets = Callable[..., ReplicaSet]
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 """No test fails because the machine is busy."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Ledger(config))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,0 +1,122 @@
+"""What each test file costs in CPU seconds, with the servers, nodes and tasks that its tests start.
+
+A table of the dearest files stands at the end of a run; all of them are written to `.ledger.json`. CPU seconds say more than
+seconds: tests wait for each other's servers, and a busy machine makes them wait longer. The CPU of a server that many tests share is
+counted where it was spent: its start with the first test that asks for it. A process that outlives its parent is no longer counted.
+
+    $ make test
+    ...
+    CPU s   tests   file
+     61.2      48   tests/e2e/node/test_files.py
+    ...
+    a test above 20 CPU s that does not say why (`@pytest.mark.costly("because ...")`): ...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PROPERTY = "cpu_seconds"
+_COLLECTION = "(collection)"
+_CONTROLLER = "(pytest itself)"
+_SHOWN = 25
+COSTLY_SECONDS = 20.0
+
+
+def cpu_seconds(process: int) -> float:
+    """What a process has used until now, with all processes below it, those that have ended included."""
+    return sum(_used(each) for each in _tree(process)) / _TICKS
+
+
+def _used(process: int) -> int:
+    try:
+        line = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0  # it ended just now; what it used is with its parent
+    return sum(map(int, line.rpartition(")")[2].split()[11:15]))
+
+
+def _tree(process: int) -> Iterator[int]:
+    yield process
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            below = children.read_text(encoding="ascii").split()
+        except OSError:
+            continue
+        for child in below:
+            yield from _tree(int(child))
+
+
+class Ledger:
+    """The pytest plugin. Each worker measures its own tests; the controller, or the only process, adds them up."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._worker = hasattr(config, "workerinput")
+        self._before = 0.0
+        self._files: Counter[str] = Counter()
+        self._tests: Counter[str] = Counter()
+        self._seconds: Counter[str] = Counter()
+        self._costly: set[str] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._before = cpu_seconds(os.getpid())
+        if self._worker:
+            self._config.workeroutput[_COLLECTION] = self._before  # type: ignore[attr-defined]
+        else:
+            self._files[_COLLECTION] += self._before
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        report: pytest.TestReport = yield
+        now = cpu_seconds(os.getpid())
+        report.user_properties.append((_PROPERTY, max(0.0, now - self._before)))
+        self._before = now
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self._worker:
+            return
+        used = sum(value for name, value in report.user_properties if name == _PROPERTY)
+        self._tests[report.nodeid] += used
+        self._files[report.location[0]] += used
+        self._seconds[report.location[0]] += report.duration
+        if "costly" in report.keywords:
+            self._costly.add(report.nodeid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        self._files[_COLLECTION] += getattr(node, "workeroutput", {}).get(_COLLECTION, 0.0)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._worker or not self._tests:
+            return
+        if self._config.pluginmanager.hasplugin("dsession"):
+            self._files[_CONTROLLER] += _used(os.getpid()) / _TICKS - _reaped(os.getpid()) / _TICKS
+        write = terminalreporter.write_line
+        tests = Counter(test.partition("::")[0] for test in self._tests)
+        terminalreporter.section(f"CPU seconds: {sum(self._files.values()):.0f} in all")
+        for file, used in self._files.most_common(_SHOWN):
+            write(f"{used:7.1f} {self._seconds[file]:7.1f} s {tests[file]:5d}  {file}")
+        for test, used in self._tests.most_common():
+            if used > COSTLY_SECONDS and test not in self._costly:
+                write(f"{used:7.1f}  a test this dear says why: @pytest.mark.costly(...)  {test}")
+        entries = {
+            file: {"cpu_seconds": round(used, 2), "seconds": round(self._seconds[file], 2), "tests": tests[file]}
+            for file, used in self._files.most_common()
+        }
+        dearest = {test: round(used, 2) for test, used in self._tests.most_common(200)}
+        path = self._config.rootpath / ".ledger.json"
+        path.write_text(json.dumps({"files": entries, "tests": dearest}, indent=1) + "\n", encoding="utf-8")
+
+
+def _reaped(process: int) -> int:
+    return sum(map(int, Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[13:15]))
