@@ -9,13 +9,11 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from tests.simulation.planted.bugs import BUGS
+from tests.simulation.planted.bugs import ALWAYS, BUGS
 from tests.simulation.run import ready, simulate
 
 _UNFIT = re.compile(r"takes \d+ positional arguments? but|unexpected keyword argument|missing \d+ required")
 """A bug that cannot be called would be found at once, whatever it is."""
-_RARE = sorted(name for name, bug in BUGS.items() if bug.rare)
-_COMMON = sorted(BUGS.keys() - _RARE)
 
 
 def _hunt(name: str) -> str:
@@ -37,24 +35,24 @@ def _hunted(names: Iterable[str]) -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="module")
-def found() -> Mapping[str, str]:
-    return _hunted(_COMMON)
+def found_always() -> Mapping[str, str]:
+    return _hunted(ALWAYS)
 
 
 @pytest.fixture(scope="module")
-def found_rarely() -> Mapping[str, str]:
-    return _hunted(_RARE)
+def found() -> Mapping[str, str]:
+    return _hunted(BUGS.keys() - set(ALWAYS))
 
 
-@pytest.mark.parametrize("name", _COMMON)
+@pytest.mark.parametrize("name", ALWAYS)
+def test_a_planted_bug_of_each_family_is_found(name: str, found_always: Mapping[str, str]) -> None:
+    _assert_found(name, found_always[name])
+
+
+@pytest.mark.planted
+@pytest.mark.parametrize("name", sorted(BUGS.keys() - set(ALWAYS)))
 def test_a_planted_bug_is_found(name: str, found: Mapping[str, str]) -> None:
     _assert_found(name, found[name])
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", _RARE)
-def test_a_planted_bug_that_shows_rarely_is_found(name: str, found_rarely: Mapping[str, str]) -> None:
-    _assert_found(name, found_rarely[name])
 
 
 def _assert_found(name: str, error: str) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
-_COMMON = 30
-
 
 @dataclass(frozen=True)
 class Bug:
@@ -25,8 +23,3 @@ class Bug:
     """Whether their target is slow with one table."""
     refusing: bool = False
     """Whether it refuses many changes of rows that it has."""
-
-    @property
-    def rare(self) -> bool:
-        """Finding it takes too long for `make test`."""
-        return self.found_within > _COMMON

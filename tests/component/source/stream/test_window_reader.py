@@ -17,7 +17,6 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import EventTooLarge, HistoryLost, SourceUnavailable
 from changefeed.position import Position, Window
-from devstack.mongodb.release import VERSIONS
 from devstack.mongodb.server import MongoDB
 from source.connection import Client, connect
 from source.stream.events.raw_event import scan
@@ -175,11 +174,11 @@ def filled(id: Any, size: int, **fields: Any) -> dict[str, Any]:
     return {**document, "filling": bytes(size - len(bson.encode(document)))}
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def version(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+@pytest.fixture(scope="module")
+def version(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     directory = tmp_path_factory.mktemp("large")
     with (
-        MongoDB("large", directory / "data", directory / "log", version=request.param) as server,
+        MongoDB("large", directory / "data", directory / "log") as server,
         connect(server.uri) as client,
     ):
         yield client

@@ -15,7 +15,6 @@ from pymongo.collection import Collection
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
-from devstack.mongodb.release import VERSIONS
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import Client
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
@@ -30,10 +29,10 @@ def _permit() -> float:
     return 30.0
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def members(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+@pytest.fixture(scope="module")
+def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
     directory = tmp_path_factory.mktemp("zero")
-    with ReplicaSet("zero", directory / "data", directory, size=2, version=request.param) as members:
+    with ReplicaSet("zero", directory / "data", directory, size=2) as members:
         yield members
 
 
