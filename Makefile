@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SPARK_CLASSES := .venv/spark-classes.jsa
 # Each node of a test starts a JVM for Spark, which needs a third of the CPU with its classes ready to be mapped.
 test soak failover sinks versions chaos: export SPARK_SUBMIT_OPTS := -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
-.PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes versions chaos spark-classes simulate check fix proto scale bench lock clean
+.PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes versions chaos planted nightly spark-classes simulate check fix proto scale bench lock clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -41,8 +41,11 @@ demo-kafka: setup  ## The same through topics of a real Kafka broker
 spark-classes: setup
 	@$(PY) -m devstack.spark.class_archive $(SPARK_CLASSES)
 
-test: spark-classes  ## Run all tests except soak and the full failover matrix; starts the services that it needs
-	$(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+test: spark-classes  ## Run all tests but those of `make nightly`; starts the services that it needs. ROOM=sink: only what can notice a change there
+	$(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(if $(ROOM),$$($(PY) -m tests.rooms $(ROOM)))
+
+nightly: setup  ## Run all that takes long, a row each, with a table at the end; goes on where it was ended. ROWS="soak chaos": these
+	$(PY) -m tests.nightly $(ROWS)
 
 soak: spark-classes  ## Run the tests that take minutes each
 	$(PY) -m pytest -m soak
@@ -64,6 +67,9 @@ chaos: spark-classes  ## Run three nodes under a workload with faults, MINUTES=2
 
 simulate: $(INSTALLED)  ## Simulate the whole cluster in one thread, SEEDS=1000 times from FIRST=0, each time with other faults
 	$(PY) -m tests.simulation.run --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)
+
+planted: $(INSTALLED)  ## Look for each planted bug by the simulation; takes most of an hour
+	$(PY) -m pytest -m planted tests/simulation/test_planted_bugs.py
 
 check: $(INSTALLED)  ## Check format, lint, types, import contracts, generated code (pyproject.toml says what each is for)
 	$(BIN)/ruff format --check .

@@ -1,0 +1,132 @@
+"""All that takes long, one after the other, with one table at the end: `make nightly`. Exit code 1 unless each row has passed.
+
+    make nightly                        the rows that have not passed on this product yet: may be ended at any time, and goes on where it was
+    make nightly ROWS="soak chaos"      these rows
+    python -m tests.nightly --table     only prints the table
+
+`tests/nightly.json` keeps the newest run of each row, with its commit, so that a night may have several sittings on several machines. A row
+holds as long as the product is as it was at that commit. What a row printed stands in `.nightly/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.house import PRODUCT, ROOT
+
+_LOGS = ROOT / ".nightly"
+_KEPT = ROOT / "tests" / "nightly.json"
+_SHIPPED = (*PRODUCT, "proto", "helm", "container")
+_WIDTH = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    command: str
+    commit: str
+    began_at: str
+    minutes: float
+    passed: bool
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.nightly", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "rows", nargs="*", choices=[*_commands(), []], help="those to run, instead of all that do not hold"
+    )
+    parser.add_argument("--table", action="store_true", help="run nothing")
+    given = parser.parse_args()
+    runs = _kept()
+    if not given.table:
+        if _changed("HEAD"):
+            sys.exit(
+                "the product has changes that are not committed: commit them first, since each row names its commit"
+            )
+        for row in given.rows or [row for row in _commands() if not _holds(runs.get(row))]:
+            runs = {**_kept(), row: _run(row)}
+            _KEPT.write_text(
+                json.dumps({row: asdict(run) for row, run in sorted(runs.items())}, indent=1) + "\n", encoding="utf-8"
+            )
+    Console(width=None if sys.stdout.isatty() else _WIDTH).print(_table(runs))
+    return 0 if all(_holds(runs.get(row)) for row in _commands()) else 1
+
+
+def _commands() -> Mapping[str, str]:
+    """The seeds of each day are others."""
+    return {
+        "soak": "make soak",
+        "failover": "make failover",
+        "sinks": "make sinks",
+        "kubernetes": "make kubernetes",
+        "versions": "make versions",
+        "chaos": f"make chaos SEED={datetime.now(UTC):%j}",
+        "simulate": f"make simulate SEEDS=10000 FIRST={datetime.now(UTC):%y%m%d}0000",
+        "planted": "make planted",
+        "mutants": "make mutants",
+    }
+
+
+def _run(row: str) -> Run:
+    command, commit = _commands()[row], _git("rev-parse", "--short", "HEAD")
+    log = _LOGS / f"{row}.log"
+    print(f"{row}: {command} > {log.relative_to(ROOT)}", flush=True)
+    _LOGS.mkdir(exist_ok=True)
+    began_at, began = datetime.now(UTC), time.monotonic()
+    with log.open("wb") as output:
+        code = subprocess.run(
+            command.split(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False
+        ).returncode
+    minutes = round((time.monotonic() - began) / 60, 1)
+    return Run(command=command, commit=commit, began_at=f"{began_at:%Y-%m-%d %H:%M}", minutes=minutes, passed=code == 0)
+
+
+def _kept() -> dict[str, Run]:
+    stored = json.loads(_KEPT.read_text(encoding="utf-8")) if _KEPT.exists() else {}
+    return {row: Run(**run) for row, run in stored.items() if row in _commands()}
+
+
+def _holds(run: Run | None) -> bool:
+    return run is not None and run.passed and not _changed(run.commit)
+
+
+def _changed(since: str) -> bool:
+    """Whether the product differs from that commit's. An unknown commit counts as another product."""
+    return (
+        subprocess.run(
+            ("git", "diff", "--quiet", since, "--", *_SHIPPED), cwd=ROOT, check=False, stderr=subprocess.DEVNULL
+        ).returncode
+        != 0
+    )
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(("git", *arguments), cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _table(runs: Mapping[str, Run]) -> Table:
+    table = Table("what", "on commit", "began (UTC)", "minutes", "result")
+    for row in _commands():
+        if run := runs.get(row):
+            result = ("passed" if run.passed else "FAILED") + (
+                ", the product has changed since" if _changed(run.commit) else ""
+            )
+            table.add_row(run.command, run.commit, run.began_at, f"{run.minutes:g}", result)
+        else:
+            table.add_row(_commands()[row], "-", "-", "-", "not run yet")
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
