@@ -18,7 +18,7 @@ import psutil
 
 from devstack.ports import taken
 
-START_TIMEOUT_SECONDS = 60.0
+START_TIMEOUT_SECONDS = 180.0
 STOP_TIMEOUT_SECONDS = 20.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 40

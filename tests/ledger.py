@@ -3,21 +3,15 @@
 A table of the dearest files stands at the end of a run; all of them are written to `.ledger.json`. CPU seconds say more than
 seconds: tests wait for each other's servers, and a busy machine makes them wait longer. The CPU of a server that many tests share is
 counted where it was spent: its start with the first test that asks for it. A process that outlives its parent is no longer counted.
-
-    $ make test
-    ...
-    CPU s   tests   file
-     61.2      48   tests/e2e/node/test_files.py
-    ...
-    a test above 20 CPU s that does not say why (`@pytest.mark.costly("because ...")`): ...
+A test above 20 CPU seconds says why: `@pytest.mark.costly("because ...")`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +56,9 @@ class Ledger:
         self._config = config
         self._worker = hasattr(config, "workerinput")
         self._before = 0.0
-        self._files: Counter[str] = Counter()
-        self._tests: Counter[str] = Counter()
-        self._seconds: Counter[str] = Counter()
+        self._files: dict[str, float] = defaultdict(float)
+        self._tests: dict[str, float] = defaultdict(float)
+        self._seconds: dict[str, float] = defaultdict(float)
         self._costly: set[str] = set()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -75,8 +69,8 @@ class Ledger:
             self._files[_COLLECTION] += self._before
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
-        report: pytest.TestReport = yield
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
         now = cpu_seconds(os.getpid())
         report.user_properties.append((_PROPERTY, max(0.0, now - self._before)))
         self._before = now
@@ -85,7 +79,7 @@ class Ledger:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self._worker:
             return
-        used = sum(value for name, value in report.user_properties if name == _PROPERTY)
+        used = sum(float(str(value)) for name, value in report.user_properties if name == _PROPERTY)
         self._tests[report.nodeid] += used
         self._files[report.location[0]] += used
         self._seconds[report.location[0]] += report.duration
@@ -101,21 +95,27 @@ class Ledger:
             return
         if self._config.pluginmanager.hasplugin("dsession"):
             self._files[_CONTROLLER] += _used(os.getpid()) / _TICKS - _reaped(os.getpid()) / _TICKS
-        write = terminalreporter.write_line
         tests = Counter(test.partition("::")[0] for test in self._tests)
-        terminalreporter.section(f"CPU seconds: {sum(self._files.values()):.0f} in all")
-        for file, used in self._files.most_common(_SHOWN):
-            write(f"{used:7.1f} {self._seconds[file]:7.1f} s {tests[file]:5d}  {file}")
-        for test, used in self._tests.most_common():
+        files = _dearest(self._files)
+        terminalreporter.section(f"CPU seconds: {sum(files.values()):.0f} in all")
+        terminalreporter.write_line("  CPU s  seconds  tests")
+        for file, used in list(files.items())[:_SHOWN]:
+            terminalreporter.write_line(f"{used:7.1f}  {self._seconds[file]:7.1f}  {tests[file]:5d}  {file}")
+        for test, used in _dearest(self._tests).items():
             if used > COSTLY_SECONDS and test not in self._costly:
-                write(f"{used:7.1f}  a test this dear says why: @pytest.mark.costly(...)  {test}")
-        entries = {
-            file: {"cpu_seconds": round(used, 2), "seconds": round(self._seconds[file], 2), "tests": tests[file]}
-            for file, used in self._files.most_common()
+                terminalreporter.write_line(f"{used:7.1f}  must say why: @pytest.mark.costly(...)  {test}")
+        ledger = {
+            "files": {
+                file: {"cpu_seconds": round(used, 2), "seconds": round(self._seconds[file], 2), "tests": tests[file]}
+                for file, used in files.items()
+            },
+            "tests": {test: round(used, 2) for test, used in _dearest(self._tests).items() if used >= 1},
         }
-        dearest = {test: round(used, 2) for test, used in self._tests.most_common(200)}
-        path = self._config.rootpath / ".ledger.json"
-        path.write_text(json.dumps({"files": entries, "tests": dearest}, indent=1) + "\n", encoding="utf-8")
+        (self._config.rootpath / ".ledger.json").write_text(json.dumps(ledger, indent=1) + "\n", encoding="utf-8")
+
+
+def _dearest(costs: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(costs.items(), key=lambda item: -item[1]))
 
 
 def _reaped(process: int) -> int:

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from devstack.mongodb.server import MongoDB
-from tests.component.node.server_process import Server, until
+from tests.component.node.server_process import Server
+from tests.until import until
 
 
 class Entry:

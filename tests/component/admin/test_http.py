@@ -14,7 +14,8 @@ from coordination.layout import Layout
 from devstack.etcd.server import EtcdServer
 from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor
-from tests.component.node.server_process import Server, until
+from tests.component.node.server_process import Server
+from tests.until import until
 
 
 def test_the_owner_tells_of_each_changefeed(server: Server, database: str, source_uri: str) -> None:

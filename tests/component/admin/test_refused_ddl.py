@@ -16,7 +16,8 @@ from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout
 from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor
-from tests.component.node.server_process import Server, until
+from tests.component.node.server_process import Server
+from tests.until import until
 
 _SECONDS = 30.0
 

@@ -18,7 +18,8 @@ from coordination.etcd.protocol import Put
 from coordination.layout import Layout, encode
 from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor
-from tests.component.node.server_process import Server, until
+from tests.component.node.server_process import Server
+from tests.until import until
 
 _OPLOG_CAN_BE_READ = "capture: oplog, since the source is a replica set whose oplog can be read"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from etcd3 import etcdrpc as rpc
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from devstack.etcd.server import EtcdServer
+from tests.until import until
 
 Connect = Callable[[str], EtcdClient]
 
@@ -41,7 +40,7 @@ def compact() -> Callable[[str, int], None]:
 
 
 @pytest.fixture
-def freeze(until: Callable[..., None]) -> Iterator[Callable[[EtcdServer], None]]:
+def freeze() -> Iterator[Callable[[EtcdServer], None]]:
     """Stops every thread of an etcd, and waits for it (`pause` only sends the signal). The end of the test resumes the etcd."""
     frozen: list[EtcdServer] = []
 
@@ -58,14 +57,3 @@ def freeze(until: Callable[..., None]) -> Iterator[Callable[[EtcdServer], None]]
 
 def _stopped(task: Path) -> bool:
     return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
-@pytest.fixture
-def until() -> Callable[..., None]:
-    def wait(condition: Callable[[], bool], seconds: float = 15.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true in time"
-            threading.Event().wait(0.02)
-
-    return wait

@@ -18,6 +18,7 @@ from changefeed.records import NodeId
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
 from coordination.layout import Layout
+from tests.until import until
 
 TTL = 3.0
 _SCRIPT = Path(__file__).with_name("standing_node.py")
@@ -74,7 +75,6 @@ def waiting(
     connect: Callable[[str], EtcdClient],
     etcd_endpoint: str,
     cluster: str,
-    until: Callable[..., None],
 ) -> tuple[Node, int, Node]:
     """An owner, its epoch, and the next candidate."""
     first = node("first")
@@ -85,14 +85,12 @@ def waiting(
     return first, epoch, second
 
 
-def test_the_next_in_line_takes_over_from_a_killed_owner_within_the_lease_and_two_seconds(
+def test_the_next_in_line_takes_over_from_a_killed_owner(
     waiting: tuple[Node, int, Node],
 ) -> None:
     first, epoch, second = waiting
-    killed_at = time.monotonic()
     first.process.kill()
     assert int(second.says("leading")) > epoch
-    assert time.monotonic() - killed_at < TTL + 2
 
 
 def test_an_owner_frozen_past_its_lease_knows_it_and_writes_nothing_more(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -117,10 +116,8 @@ def test_those_who_wait_for_a_revision_are_told_when_it_does_not_come(
 ) -> None:
     mirror = follow(connect(own_etcd.endpoint))
     own_etcd.kill()
-    started = time.monotonic()
     with pytest.raises(CoordinationUnavailable, match="last seen"):
         mirror.at_least(10_000, timedelta(seconds=1))
-    assert time.monotonic() - started < 2
 
 
 def test_a_stopped_mirror_lets_go_of_those_who_wait(
@@ -128,10 +125,8 @@ def test_a_stopped_mirror_lets_go_of_those_who_wait(
 ) -> None:
     mirror = follow(connect(own_etcd.endpoint))
     threading.Timer(0.2, mirror.stop).start()
-    started = time.monotonic()
     with pytest.raises(CoordinationUnavailable):
-        mirror.at_least(10_000, SOON)
-    assert time.monotonic() - started < 5
+        mirror.at_least(10_000, timedelta(days=1))
 
 
 def test_a_transaction_with_an_unknown_outcome_is_settled_and_seen(

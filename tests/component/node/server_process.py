@@ -6,20 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 import psutil
 
 from devstack.ports import free_port
+from tests.until import PATIENCE_SECONDS, until
 
 SLUICE = Path(sys.executable).with_name("sluice")
-_DEADLINE_SECONDS = 90.0
 
 
 class Server:
@@ -82,12 +81,12 @@ class Server:
         return self._log.read_text()
 
     def until_ready(self) -> None:
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        while self.get("/readyz")[0] != 200:
+        def ready() -> bool:
             assert self._process is not None
             assert self._process.poll() is None, f"the server ended: {self.log}"
-            assert time.monotonic() < deadline, f"the server is not ready: {self.get('/readyz')}, {self.log}"
-            time.sleep(0.05)
+            return self.get("/readyz")[0] == 200
+
+        until(ready, "the server is ready", lambda: f"{self.get('/readyz')}, {self.log}")
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body; status 0 without an answer."""
@@ -103,7 +102,7 @@ class Server:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def wait(self, timeout: float = _DEADLINE_SECONDS) -> int:
+    def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
         assert self._process is not None
         return self._process.wait(timeout)
 
@@ -112,13 +111,6 @@ class Server:
     ) -> subprocess.CompletedProcess[str]:
         """The result of `sluice ARGUMENTS`, as a user sees it in a shell."""
         return run(arguments, {"SLUICE_SERVER": self.address, **(environment or {})}, input)
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
-        time.sleep(0.05)
 
 
 def run(
@@ -130,6 +122,6 @@ def run(
         capture_output=True,
         text=True,
         input=input or "",
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )

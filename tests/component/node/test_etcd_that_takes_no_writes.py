@@ -15,7 +15,8 @@ from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceStub
 from devstack.etcd.cluster import EtcdCluster
 from devstack.etcd.server import SMALL_QUOTA, EtcdServer
 from devstack.mongodb.server import Client
-from tests.component.node.server_process import Server, until
+from tests.component.node.server_process import Server
+from tests.until import until
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from devstack.etcd.server import EtcdServer
-from tests.component.node.server_process import Server, until
+from tests.component.node.server_process import Server
+from tests.until import until
 
 
 def _nodes(server: Server) -> dict[str, Any]:

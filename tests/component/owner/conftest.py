@@ -6,15 +6,14 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from pymongo.database import Database as _Database
@@ -52,13 +51,12 @@ from coordination.mirror import Mirror
 from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor
 from owner.ddl.stragglers import known_tables
+from tests.until import PATIENCE_SECONDS, until
 
-T = TypeVar("T")
 Database = _Database[dict[str, Any]]
 
 _PROCESS = Path(__file__).with_name("owner_process.py")
 _ROOT = str(Path(__file__).parents[3])
-_DEADLINE_SECONDS = 40.0
 
 
 class Cluster:
@@ -116,7 +114,7 @@ class Cluster:
 
     def died(self, name: str) -> int:
         """Waits for the end of the process, and returns its exit code."""
-        return self.owners[name].wait(_DEADLINE_SECONDS)
+        return self.owners[name].wait(PATIENCE_SECONDS)
 
     def revoke_lease(self, name: str) -> None:
         """Has the effect of the expiry of a dead process's lease, without the wait."""
@@ -315,14 +313,7 @@ class Cluster:
         records = self.ddls(id)
         return len(records) >= count and not any(record.open for record in records)
 
-    @staticmethod
-    def until(condition: Callable[[], T], what: str = "the condition") -> T:
-        """Waits until the condition is true, and returns its value."""
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        while not (found := condition()):
-            assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
-            time.sleep(0.02)
-        return found
+    until = staticmethod(until)
 
 
 def _name_of(node: NodeId) -> str:

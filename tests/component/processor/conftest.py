@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import pytest
@@ -24,13 +23,10 @@ from devstack.mongodb.server import Client
 from tests.component.owner.conftest import Cluster
 from tests.component.processor.scripted_owner import ScriptedOwner
 from tests.independent_compare import differences
-
-T = TypeVar("T")
+from tests.until import PATIENCE_SECONDS, until
 
 _PROCESS = Path(__file__).with_name("processor_process.py")
 _ROOT = str(Path(__file__).parents[3])
-_DEADLINE_SECONDS = 150.0
-"""A Spark session alone takes 5 s to start, or a minute on a very busy machine."""
 
 
 class ReplicatingCluster(Cluster):
@@ -105,19 +101,13 @@ class ReplicatingCluster(Cluster):
     def differences(self, database: str) -> list[str]:
         return differences(self.source, database, self.target, f"{database}_to")
 
-    def equal(self, database: str, *, within: float = _DEADLINE_SECONDS) -> None:
-        deadline = time.monotonic() + within
-        while found := self.differences(database):
-            assert time.monotonic() < deadline, "\n".join([f"{database} is not equal after {within:g} s:", *found])
-            time.sleep(0.05)
-
-    @staticmethod
-    def until(condition: Callable[[], T], what: str = "the condition", *, within: float = _DEADLINE_SECONDS) -> T:
-        deadline = time.monotonic() + within
-        while not (met := condition()):
-            assert time.monotonic() < deadline, f"{what} did not come true within {within:g} s"
-            time.sleep(0.05)
-        return met
+    def equal(self, database: str, *, within: float = PATIENCE_SECONDS) -> None:
+        until(
+            lambda: not self.differences(database),
+            f"{database} is equal",
+            lambda: "\n".join(self.differences(database)),
+            within=within,
+        )
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Generic, Protocol, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pymongo.errors import PyMongoError
 
 from tests.simulation.clockwork.machine import Machine
+from tests.until import until
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -79,10 +79,7 @@ class InThisProcess:
         return _Threaded(call)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, f"not so within {_DEADLINE_SECONDS:g} s"
-            time.sleep(0.02)
+        until(condition)
 
 
 class _Simulated(Generic[T]):

@@ -6,8 +6,7 @@ The survivors recover from an accident alone. The killed nodes restart afterward
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +24,7 @@ from devstack.process import side_by_side
 from tests.component.node.server_process import run
 from tests.component.owner.conftest import Cluster
 from tests.e2e.failover.holds import Holds
+from tests.until import until
 
 T = TypeVar("T")
 
@@ -122,10 +122,4 @@ class StandingCluster(Cluster):
         """The records in stream order."""
         return sorted((r for r in self.ddls(id) if r.event.db == database), key=lambda record: record.position)
 
-    @staticmethod
-    def until(condition: Callable[[], T], what: str = "the condition") -> T:
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        while not (found := condition()):
-            assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s"
-            time.sleep(0.02)
-        return found
+    until = staticmethod(until)

@@ -30,6 +30,7 @@ from tests.component.node.server_process import run
 from tests.e2e.chaos.workload import Workload
 from tests.e2e.faults.state_log import Shown, StateLog
 from tests.independent_compare import differences
+from tests.until import until
 
 T = TypeVar("T")
 
@@ -153,11 +154,7 @@ class ReplicatingSets:
         ]
 
     def until(self, condition: Callable[[], T], what: str) -> T:
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        while not (met := condition()):
-            assert time.monotonic() < deadline, f"{what} did not come within {_DEADLINE_SECONDS:g} s: {self.states.now}"
-            time.sleep(0.05)
-        return met
+        return until(condition, what, lambda: self.states.now, within=_DEADLINE_SECONDS)
 
     def _create(self) -> None:
         file = self._directory / "changefeed.yaml"

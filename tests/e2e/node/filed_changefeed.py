@@ -16,8 +16,8 @@ from devstack.s3.faulty_proxy import Fault, FaultyProxy
 from sink.files.stores.opening import open_store
 from tests.component.node.server_process import Server
 from tests.e2e.node.event_judge import judge
-from tests.e2e.node.workload import until
 from tests.independent_compare import differences
+from tests.until import until
 
 TABLES = ("notes", "orders")
 S3_KEYS = {"SLUICE_TEST_S3_KEY": "test", "SLUICE_TEST_S3_SECRET": "t/e+s=t"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.component.node.server_process import Server
-from tests.e2e.node.workload import until
+from tests.until import until
 
 
 class Mortal:

@@ -17,7 +17,7 @@ import yaml
 from devstack.mongodb.server import Client
 from devstack.proxy import Loop, Proxy, opened_by
 from tests.component.node.server_process import Server
-from tests.e2e.node.workload import until
+from tests.until import until
 
 _PATIENCE = ("--session-ttl", "10", "--grace", "1")  # nodes share two cores with their Spark
 _TABLES = tuple(f"t{number}" for number in range(6))

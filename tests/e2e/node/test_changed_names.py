@@ -11,7 +11,8 @@ import yaml
 
 from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
-from tests.e2e.node.workload import until, writing
+from tests.e2e.node.workload import writing
+from tests.until import until
 
 _TABLES = ("notes", "orders")
 

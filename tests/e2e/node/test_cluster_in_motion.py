@@ -11,7 +11,8 @@ import pytest
 
 from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
-from tests.e2e.node.workload import contents, until, writing
+from tests.e2e.node.workload import contents, writing
+from tests.until import until
 
 _TABLES = ("customers", "items", "orders", "returns")
 _DEADLINE_SECONDS = 180.0

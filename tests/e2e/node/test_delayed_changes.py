@@ -7,7 +7,7 @@ import json
 from devstack.mongodb.server import Client
 from source.oplog.window import majority_time
 from tests.component.node.server_process import Server
-from tests.e2e.node.workload import until
+from tests.until import until
 
 _SECONDS = 6
 

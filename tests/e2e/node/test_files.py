@@ -20,9 +20,10 @@ from tests.component.node.server_process import SLUICE, Server
 from tests.e2e.node.event_judge import judge
 from tests.e2e.node.filed_changefeed import S3_KEYS, TABLES, Bucketed, Filed, fill
 from tests.e2e.node.mortal import Mortal
-from tests.e2e.node.workload import ddls_of_each_kind, until, writing
+from tests.e2e.node.workload import ddls_of_each_kind, writing
 from tests.independent_compare import differences
 from tests.independent_file_reader import rebuilt
+from tests.until import until
 
 
 @pytest.fixture

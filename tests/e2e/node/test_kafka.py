@@ -18,7 +18,8 @@ from tests.component.node.server_process import Server
 from tests.e2e.node.filed_changefeed import TABLES, fill
 from tests.e2e.node.mortal import Mortal
 from tests.e2e.node.topic_changefeed import InTopics
-from tests.e2e.node.workload import ddls_of_each_kind, until, writing
+from tests.e2e.node.workload import ddls_of_each_kind, writing
+from tests.until import until
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import yaml
 from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
 from tests.e2e.node.conftest import PATIENCE
-from tests.e2e.node.workload import until
+from tests.until import until
 
 _TABLES = ("notes", "orders", "items")
 

@@ -12,8 +12,9 @@ from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import Client, MongoDB
 from tests.component.node.server_process import Server
 from tests.conftest import ReplicaSets
-from tests.e2e.node.workload import until, writing
+from tests.e2e.node.workload import writing
 from tests.independent_compare import differences
+from tests.until import until
 
 pytestmark = pytest.mark.soak
 

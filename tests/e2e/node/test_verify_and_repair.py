@@ -13,7 +13,7 @@ import yaml
 
 from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
-from tests.e2e.node.workload import until
+from tests.until import until
 
 _ROWS = 2_000
 _DAMAGED = range(1_500)

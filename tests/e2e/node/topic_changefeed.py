@@ -12,8 +12,8 @@ from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
 from tests.component.sink.kafka.seen import Seen, seen
 from tests.e2e.node.topic_judge import judge_topics, rebuilt
-from tests.e2e.node.workload import until
 from tests.independent_compare import differences
+from tests.until import until
 
 
 class InTopics:

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-
-_DEADLINE_SECONDS = 180.0
-
-
-def until(condition: Callable[[], object], what: str, told: Callable[[], str] = str) -> None:
-    """`told`: what stood in the way when `condition` was called last."""
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true within {_DEADLINE_SECONDS:g} s. {told()}"
-        time.sleep(0.2)
 
 
 @contextmanager

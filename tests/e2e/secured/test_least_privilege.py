@@ -17,11 +17,11 @@ from devstack.mongodb.server import Client
 from source.write_block import LIFTED_BY
 from tests.certificates import Certificates
 from tests.component.node.server_process import Server
-from tests.e2e.node.workload import until
 from tests.e2e.secured.handbook import create_role
 from tests.e2e.secured.planted_secrets import PlantedSecrets, Told, in_etcd, in_files
 from tests.independent_compare import differences
 from tests.secured import secured_pair
+from tests.until import until
 
 _DATABASE = "shop"
 _USER = "sluice"

@@ -15,7 +15,7 @@ from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from tests.component.node.server_process import Server
 from tests.component.source.sharded.history import content, indexes
-from tests.e2e.node.workload import until
+from tests.until import until
 
 PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
 

@@ -27,9 +27,9 @@ from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
 from tests.component.node.server_process import Server
 from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, History
-from tests.e2e.node.workload import until
 from tests.e2e.sharded.accidents import Accidents
 from tests.e2e.sharded.site import PATIENCE, Site
+from tests.until import until
 
 pytestmark = pytest.mark.since("5.0")
 

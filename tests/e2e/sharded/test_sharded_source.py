@@ -17,8 +17,8 @@ from devstack.sharded.wire import MAJORITY
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 from tests.component.node.server_process import Server
-from tests.e2e.node.workload import until
 from tests.e2e.sharded.site import PATIENCE, Site
+from tests.until import until
 
 pytestmark = pytest.mark.since("6.0")
 

@@ -14,8 +14,8 @@ from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.served.router_server import RouterServer
 from tests.component.node.server_process import Server
-from tests.e2e.node.workload import until
 from tests.e2e.sharded.site import PATIENCE, Site
+from tests.until import until
 
 pytestmark = pytest.mark.since("6.0")
 

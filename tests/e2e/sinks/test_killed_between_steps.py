@@ -25,8 +25,9 @@ from devstack.s3.server import make_bucket
 from tests.component.node.server_process import Server
 from tests.e2e.node.filed_changefeed import S3_KEYS, TABLES, Bucketed, Filed, fill
 from tests.e2e.node.topic_changefeed import InTopics
-from tests.e2e.node.workload import ddls_of_each_kind, until, writing
+from tests.e2e.node.workload import ddls_of_each_kind, writing
 from tests.e2e.sinks.gateway import KEY, SECRET, Gateway
+from tests.until import until
 
 pytestmark = pytest.mark.sinks
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self, TypeVar
@@ -25,6 +25,7 @@ from tests.component.node.server_process import run
 from tests.component.processor.spark.held_workers import HeldWorkers
 from tests.e2e.chaos.workload import Workload
 from tests.independent_compare import differences
+from tests.until import until
 
 T = TypeVar("T")
 
@@ -141,13 +142,7 @@ routes: [{{from: "{_PREFIX}*.*", to: "to_{_PREFIX}*.*"}}]
         """The executor's JVM that the Python worker belongs to."""
         return next(parent for parent in psutil.Process(pid).parents() if parent.name() == "java")
 
-    @staticmethod
-    def until(condition: Callable[[], T], what: str) -> T:
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        while not (met := condition()):
-            assert time.monotonic() < deadline, f"not within {_DEADLINE_SECONDS:g} s: {what}"
-            time.sleep(0.05)
-        return met
+    until = staticmethod(until)
 
     def _differences(self, workload: Workload) -> list[str]:
         return [

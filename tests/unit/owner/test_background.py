@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -12,14 +13,11 @@ import pytest
 from changefeed.errors import InvariantError, SourceUnavailable, SourceUnsupported
 from owner.background import Background
 from owner.workers import Workers
+from tests.until import until
 
 
 def taken(background: Background, call: Callable[[], object]) -> object:
-    deadline = time.monotonic() + 10
-    while (answer := background.take("key", call)) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return answer
+    return until(lambda: background.take("key", call))
 
 
 def test_an_answer_is_given_once_and_then_asked_for_anew() -> None:
@@ -43,13 +41,13 @@ def test_a_retryable_error_is_told_until_its_delay_is_over() -> None:
         taken(background, call)
     with pytest.raises(SourceUnavailable):
         background.take("key", call)
-    deadline = time.monotonic() + 10
-    while len(asked) < 2:
-        assert time.monotonic() < deadline
-        try:
+
+    def asked_again() -> bool:
+        with suppress(SourceUnavailable):
             background.take("key", call)
-        except SourceUnavailable:
-            time.sleep(0.01)
+        return len(asked) == 2
+
+    until(asked_again)
     assert asked[1] - asked[0] >= 0.3
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.component.admin.preflight.test_validation import _IDENTIFIED, _READER, _WRITER, Site, server, sets, site
-from tests.component.node.server_process import until
+from tests.until import until
 
 __all__ = ["server", "sets", "site"]
 

@@ -14,7 +14,8 @@ from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout
 from devstack.mongodb.server import Client, MongoDB
 from devstack.scripted_processor import ScriptedProcessor
-from tests.component.node.server_process import Server, until
+from tests.component.node.server_process import Server
+from tests.until import until
 
 
 @pytest.fixture

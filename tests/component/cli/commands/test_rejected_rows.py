@@ -15,7 +15,8 @@ from changefeed.table import TableId, TableName
 from devstack.mongodb.server import Client
 from sink.mongodb.letters.dead_letter import letter_update, requests_of
 from sink.row import RowChange, TargetTable
-from tests.component.node.server_process import Server, until
+from tests.component.node.server_process import Server
+from tests.until import until
 
 
 class Feed(NamedTuple):

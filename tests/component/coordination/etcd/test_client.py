@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from coordination.etcd.config import EtcdConfig, Tls
 from coordination.etcd.protocol import Put, Watch
 from devstack.etcd.server import EtcdServer
 from devstack.ports import free_port
+from tests.until import until
 
 SOON = timedelta(seconds=5)
 QUICK = timedelta(seconds=1)
@@ -55,17 +55,16 @@ class TestDeadlines:
         ids=["get", "range", "txn", "watch", "grant", "keep_alive", "revoke", "time_to_live"],
     )
     def test_no_call_outlasts_its_deadline(self, frozen: EtcdClient, call: Callable[[EtcdClient], object]) -> None:
-        started = time.monotonic()
+        """Etcd stays frozen: without a deadline the call would not end."""
         with pytest.raises(CoordinationUnavailable):
             call(frozen)
-        assert 0.5 < time.monotonic() - started < 2.5
 
     def test_a_transaction_without_an_answer_has_an_unknown_outcome(self, frozen: EtcdClient) -> None:
         with pytest.raises(OutcomeUnknown):
             frozen.txn([], [Put("/a", b"")])
 
 
-def test_a_client_finds_an_etcd_that_restarted(own_etcd: EtcdServer, until: Callable[..., None]) -> None:
+def test_a_client_finds_an_etcd_that_restarted(own_etcd: EtcdServer) -> None:
     with EtcdClient(EtcdConfig(endpoints=(own_etcd.endpoint,))) as client:
         written = client.txn([], [Put("/a", b"1")]).revision
         own_etcd.kill()
@@ -105,10 +104,8 @@ def test_a_member_that_hangs_is_left_for_the_next(
     with EtcdClient(EtcdConfig(endpoints=(own_etcd.endpoint, etcd_endpoint), timeout=QUICK)) as client:
         client.range("/")
         freeze(own_etcd)
-        started = time.monotonic()
         client.range("/")
-        client.range("/")
-        assert 0.4 < time.monotonic() - started < 1.0
+        assert client._connection.preferred.address == etcd_endpoint, "the next call asks the member that answered"
 
 
 def test_a_closed_client_says_so_and_its_watches_end(etcd_endpoint: str) -> None:
@@ -153,9 +150,7 @@ class TestPasswords:
             secret.write_text("another secret")
             assert client.get("/a") is None
 
-    def test_a_token_that_is_no_longer_valid_is_replaced(
-        self, guarded: EtcdServer, secret: Path, until: Callable[..., None]
-    ) -> None:
+    def test_a_token_that_is_no_longer_valid_is_replaced(self, guarded: EtcdServer, secret: Path) -> None:
         """A restart of etcd invalidates all tokens, because etcd keeps them in memory."""
         with (
             EtcdClient(EtcdConfig(endpoints=(guarded.endpoint,), user="root", password_file=secret)) as client,
@@ -259,9 +254,7 @@ class TestTls:
             rev = client.txn([], [Put("/a", b"1")]).revision
             assert next_revision(client.watch("/", rev)) == rev
 
-    def test_a_new_certificate_is_read_from_its_files(
-        self, etcd: TlsEtcd, pki: Path, until: Callable[..., None]
-    ) -> None:
+    def test_a_new_certificate_is_read_from_its_files(self, etcd: TlsEtcd, pki: Path) -> None:
         mine = Tls(ca=pki / "ca.crt", cert=pki / "mine.crt", key=pki / "mine.key")
         _self_signed(pki / "mine.crt", pki / "mine.key")
         with EtcdClient(EtcdConfig(endpoints=(etcd.endpoint,), tls=mine, timeout=QUICK)) as client:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -16,6 +15,7 @@ from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.mirror import Mirror
 from devstack.etcd.cluster import EtcdCluster
+from tests.until import until
 
 SOON = timedelta(seconds=15)
 
@@ -37,9 +37,7 @@ def test_a_writer_and_its_mirror_outlive_the_leader(etcd_cluster: EtcdCluster) -
         assert kv.value == b"after"
 
 
-def test_without_a_majority_nothing_is_taken_and_nothing_is_unknown_for_long(
-    etcd_cluster: EtcdCluster, until: Callable[..., None]
-) -> None:
+def test_without_a_majority_nothing_is_taken_and_nothing_is_unknown_for_long(etcd_cluster: EtcdCluster) -> None:
     with EtcdClient(EtcdConfig(endpoints=etcd_cluster.endpoints[:1], timeout=timedelta(seconds=2))) as client:
         client.txn([], [Put("/a", b"1")])
         for member in etcd_cluster.members[1:]:

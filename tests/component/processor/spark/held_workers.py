@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from tests.until import until
+
 _DEADLINE_SECONDS = 60.0
-
-
-def until(condition: Callable[[], object], what: str, within: float = _DEADLINE_SECONDS) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
-        time.sleep(0.02)
 
 
 class HeldWorkers:

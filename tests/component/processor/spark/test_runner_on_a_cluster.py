@@ -16,9 +16,9 @@ from devstack.mongodb.server import Client
 from devstack.spark.cluster import SparkCluster
 from processor.spark.jvm.settings import SparkSettings
 from processor.spark.runner import Group, SparkRunner
-from tests.component.processor.spark.held_workers import until
 from tests.component.processor.spark.staying_lane import StayingLane
 from tests.component.processor.windowing import Windowing
+from tests.until import until
 
 _ROOT = Path(__file__).parents[4]
 _GROUP = Group("test", "job")

@@ -44,7 +44,7 @@ from sink.receipt import CopyEnd
 from sink.row import RowChange
 from tests.component.sink.kafka.feed import A, B, KafkaFeed, insert, moment, target
 from tests.component.sink.killed_reader import Death, goes_on_from_each_step, state
-from tests.e2e.node.workload import until
+from tests.until import until
 
 _UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True, "sparse": True}
 _PLAIN = {"v": 2, "key": {"n": 1}, "name": "n_1"}

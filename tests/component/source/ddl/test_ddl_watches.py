@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import threading
 import time
@@ -177,20 +178,19 @@ def test_creates_of_a_transaction_of_many_entries_are_found_among_its_rows(
     assert [event.position.token for event in created] == ["00000000", "00000005"]
 
 
-def seconds_until_resolved(watch: DdlWatch, write: Callable[[], object], client: Client) -> float:
-    write()
-    written_ts, began = newest_time(client), time.monotonic()
-    until_resolved(watch, written_ts)
-    return time.monotonic() - began
+def polls_until_resolved(watch: DdlWatch, time_ts: ClusterTime) -> int:
+    return next(polls for polls in itertools.count(1) if watch.poll().resolved.ts > time_ts)
 
 
-def test_an_idle_source_is_resolved_in_300_ms(client: Client, watch: DdlWatch, database: str) -> None:
-    rows = client[database].rows
-    took = [seconds_until_resolved(watch, lambda: rows.insert_one({}), client) for _ in range(5)]
-    assert statistics.median(took) < 0.3, took
+def test_an_idle_source_is_resolved_in_few_polls(client: Client, watch: DdlWatch, database: str) -> None:
+    took = []
+    for _ in range(5):
+        client[database].rows.insert_one({})
+        took.append(polls_until_resolved(watch, newest_time(client)))
+    assert statistics.median(took) <= 3, took
 
 
-def test_a_busy_source_is_resolved_in_300_ms(client: Client, watch: DdlWatch, database: str) -> None:
+def test_a_busy_source_is_resolved_in_few_polls(client: Client, watch: DdlWatch, database: str) -> None:
     stop = threading.Event()
 
     def keep_writing() -> None:
@@ -200,11 +200,11 @@ def test_a_busy_source_is_resolved_in_300_ms(client: Client, watch: DdlWatch, da
     writer = threading.Thread(target=keep_writing)
     writer.start()
     try:
-        took = [seconds_until_resolved(watch, lambda: None, client) for _ in range(5)]
+        took = [polls_until_resolved(watch, newest_time(client)) for _ in range(5)]
     finally:
         stop.set()
         writer.join()
-    assert statistics.median(took) < 0.3, took
+    assert statistics.median(took) <= 3, took
 
 
 def test_an_idle_source_is_not_made_to_write_again_and_again(

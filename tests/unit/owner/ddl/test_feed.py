@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import queue
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 
@@ -15,6 +14,7 @@ from changefeed.position import Position
 from owner.ddl.feed import DdlFeed, Subscription
 from owner.ddl.sightings import Sighting
 from source.ddl.ddl_watch import DdlBatch
+from tests.until import until
 
 
 def at(increment: int) -> Position:
@@ -45,15 +45,16 @@ class ScriptedWatch(nullcontext["ScriptedWatch"]):
         self.script: queue.Queue[DdlBatch | Exception] = queue.Queue()
         self.resolved = at(0)
         self.trouble: SluiceError | None = None
+        self.end = _END
 
     def poll(self) -> DdlBatch:
         try:
             item = self.script.get(timeout=0.02)
         except queue.Empty:
-            return batch_of((), self.resolved, self.trouble)
+            return batch_of((), self.resolved, self.trouble, self.end)
         if isinstance(item, Exception):
             raise item
-        self.resolved, self.trouble = item.resolved, item.trouble
+        self.resolved, self.trouble, self.end = item.resolved, item.trouble, item.end
         return item
 
     def close(self) -> None: ...
@@ -83,13 +84,6 @@ def feed() -> Iterator[tuple[DdlFeed, Source]]:
         shared.close()
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.005)
-
-
 def seen_until(subscription: Subscription, resolved: Position) -> list[int]:
     found: list[int] = []
 
@@ -98,14 +92,14 @@ def seen_until(subscription: Subscription, resolved: Position) -> list[int]:
         found.extend(event.position.ts.increment for event in taken.events)
         return taken.resolved >= resolved
 
-    wait(there)
+    until(there)
     return found
 
 
 def test_two_changefeeds_share_one_watch_and_each_sees_its_own_range() -> None:
     with feed() as (shared, source):
         first = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         second = shared.subscribe(at(8))
         source.opened[0][1].script.put(batch_of((drop(6), drop(9)), at(10)))
         assert seen_until(first, at(10)) == [6, 9]
@@ -117,7 +111,7 @@ def test_a_changefeed_is_told_once_what_the_source_had_committed_when_it_was_ask
     with feed() as (shared, source):
         before = datetime.now(UTC)
         subscription = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         source.opened[0][1].script.put(batch_of((), at(7), end=at(8)))
         sightings: list[Sighting] = []
 
@@ -126,7 +120,7 @@ def test_a_changefeed_is_told_once_what_the_source_had_committed_when_it_was_ask
             sightings.extend([sighting] if sighting else [])
             return sighting is not None and sighting.end == at(8)
 
-        wait(told)
+        until(told)
         assert before <= sightings[-1].at <= datetime.now(UTC)
         shared.close()
         subscription.take()
@@ -136,7 +130,7 @@ def test_a_changefeed_is_told_once_what_the_source_had_committed_when_it_was_ask
 def test_an_event_at_the_resolved_position_is_not_given_out_yet() -> None:
     with feed() as (shared, source):
         subscription = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         source.opened[0][1].script.put(batch_of((drop(7),), at(7)))
         assert seen_until(subscription, at(7)) == []
         source.opened[0][1].script.put(batch_of((), at(8)))
@@ -146,7 +140,7 @@ def test_an_event_at_the_resolved_position_is_not_given_out_yet() -> None:
 def test_a_changefeed_that_joins_is_told_of_what_was_shown_and_not_resolved() -> None:
     with feed() as (shared, source):
         first = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         source.opened[0][1].script.put(batch_of((drop(9),), at(8)))
         assert seen_until(first, at(8)) == []
         second = shared.subscribe(at(8))
@@ -158,13 +152,13 @@ def test_a_changefeed_that_joins_is_told_of_what_was_shown_and_not_resolved() ->
 def test_one_that_has_caught_up_is_told_of_what_the_other_was_shown_and_not_resolved() -> None:
     with feed() as (shared, source):
         shared.subscribe(at(8))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         source.opened[0][1].script.put(batch_of((drop(20),), at(10)))
         behind = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 2)
+        until(lambda: len(source.opened) == 2)
         source.opened[1][1].script.put(batch_of((), at(10)))
         assert seen_until(behind, at(10)) == []
-        wait(lambda: shared.runners == 1)
+        until(lambda: shared.runners == 1)
         source.opened[0][1].script.put(batch_of((), at(30)))
         assert seen_until(behind, at(30)) == [20]
 
@@ -172,26 +166,26 @@ def test_one_that_has_caught_up_is_told_of_what_the_other_was_shown_and_not_reso
 def test_a_changefeed_that_begins_now_does_not_wait_for_one_that_is_catching_up() -> None:
     with feed() as (shared, source):
         shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         shared.subscribe(Position(ClusterTime(3700, 1)))
-        wait(lambda: len(source.opened) == 2)
+        until(lambda: len(source.opened) == 2)
         assert source.starts()[1] == Position(ClusterTime(3700, 1))
 
 
 def test_a_watch_that_breaks_in_an_unforeseen_way_says_so() -> None:
     with feed() as (shared, source):
         subscription = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         source.opened[0][1].script.put(KeyError("unforeseen"))
-        wait(lambda: isinstance(subscription.take().error, InvariantError))
+        until(lambda: isinstance(subscription.take().error, InvariantError))
 
 
 def test_a_changefeed_that_is_behind_reads_alone_until_it_has_caught_up() -> None:
     with feed() as (shared, source):
         ahead = shared.subscribe(at(50))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         behind = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 2)
+        until(lambda: len(source.opened) == 2)
         shared_watch, own_watch = source.opened[0][1], source.opened[1][1]
         own_watch.script.put(batch_of((drop(6),), at(30)))
         assert seen_until(behind, at(30)) == [6]
@@ -206,11 +200,11 @@ def test_a_changefeed_that_is_behind_reads_alone_until_it_has_caught_up() -> Non
 def test_a_broken_watch_opens_again_where_it_was_and_repeats_nothing() -> None:
     with feed() as (shared, source):
         subscription = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         source.opened[0][1].script.put(batch_of((drop(6), drop(9)), at(8)))
         assert seen_until(subscription, at(8)) == [6]
         source.opened[0][1].script.put(SourceUnavailable("gone", retry_after=timedelta(milliseconds=1)))
-        wait(lambda: len(source.opened) == 2)
+        until(lambda: len(source.opened) == 2)
         assert source.starts()[1] == at(8)
         source.opened[1][1].script.put(batch_of((drop(9),), at(12)))
         assert seen_until(subscription, at(12)) == [9]
@@ -219,10 +213,10 @@ def test_a_broken_watch_opens_again_where_it_was_and_repeats_nothing() -> None:
 def test_an_error_is_shown_until_the_watch_is_well_again() -> None:
     with feed() as (shared, source):
         subscription = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         source.opened[0][1].script.put(SourceUnavailable("gone", retry_after=timedelta(milliseconds=200)))
-        wait(lambda: subscription.take().error is not None)
-        wait(lambda: len(source.opened) == 2)
+        until(lambda: subscription.take().error is not None)
+        until(lambda: len(source.opened) == 2)
         source.opened[1][1].script.put(batch_of((), at(9)))
         assert seen_until(subscription, at(9)) == []
         assert subscription.take().error is None
@@ -231,34 +225,34 @@ def test_an_error_is_shown_until_the_watch_is_well_again() -> None:
 def test_lost_history_ends_the_watch_and_a_new_subscription_opens_another() -> None:
     with feed() as (shared, source):
         lost = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         source.opened[0][1].script.put(HistoryLost("oldest is 100.90"))
-        wait(lambda: isinstance(lost.take().error, HistoryLost))
+        until(lambda: isinstance(lost.take().error, HistoryLost))
         assert shared.runners == 0, "a watch that has ended is none that others may join"
         lost.close()
         shared.subscribe(at(95))
-        wait(lambda: len(source.opened) == 2)
+        until(lambda: len(source.opened) == 2)
         assert source.starts() == [at(5), at(95)]
 
 
 def test_the_last_one_to_leave_ends_the_watch() -> None:
     with feed() as (shared, source):
         subscription = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         subscription.close()
         shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 2)
+        until(lambda: len(source.opened) == 2)
 
 
 def test_why_a_watch_that_is_well_does_not_get_on_is_told_for_as_long_as_that_lasts() -> None:
     with feed() as (shared, source):
         subscription = shared.subscribe(at(5))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         stalled = SourceMajorityStalled("the majority has not moved")
         source.opened[0][1].script.put(batch_of((), at(6), stalled))
-        wait(lambda: subscription.take().error is stalled)
+        until(lambda: subscription.take().error is stalled)
         source.opened[0][1].script.put(batch_of((), at(7)))
-        wait(lambda: subscription.take().error is None)
+        until(lambda: subscription.take().error is None)
         assert source.starts() == [at(5)]
 
 
@@ -266,8 +260,8 @@ def test_a_changefeed_is_woken_when_resolved_moves_and_only_then() -> None:
     woken: list[None] = []
     with feed() as (shared, source):
         subscription = shared.subscribe(at(5), lambda: woken.append(None))
-        wait(lambda: len(source.opened) == 1)
+        until(lambda: len(source.opened) == 1)
         for resolved in (5, 7, 7, 9):
             source.opened[0][1].script.put(batch_of((), at(resolved), end=at(resolved)))
         assert seen_until(subscription, at(9)) == []
-        wait(lambda: len(woken) == 2)
+        until(lambda: len(woken) == 2)
