@@ -18,6 +18,7 @@ from admin.services.rpc import CODE_KEY, DETAILS_KEY
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from tests.component.node.server_process import Server
+from tests.until import PATIENCE_SECONDS
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -40,7 +41,7 @@ def test_a_client_that_knows_only_reflection_can_call(channel: Any) -> None:
         request_serializer=ask.SerializeToString,
         response_deserializer=answer.FromString,
     )
-    cluster = call(ask(), timeout=10)
+    cluster = call(ask(), timeout=PATIENCE_SECONDS)
     assert (cluster.nodes, cluster.changefeeds) == (1, 0)
 
 
@@ -48,14 +49,14 @@ def test_health_says_that_it_serves(channel: Any) -> None:
     health = health_pb2_grpc.HealthStub(channel)
     for service in ("", "sluice.admin.v1.ChangefeedService"):
         deadline = time.monotonic() + 10
-        while health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10).status != _SERVING:
+        while health.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_SECONDS).status != _SERVING:
             assert time.monotonic() < deadline, f"{service or 'the server'} does not serve"
 
 
 def test_an_error_has_its_stable_code_and_details(channel: Any) -> None:
     stub = rpc.ChangefeedServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
     request = pb.CreateChangefeedRequest(configuration="id: f\nsource: nowhere\nroutse: []\n")
-    error = _refusal(lambda: stub.CreateChangefeed(request, timeout=10))
+    error = _refusal(lambda: stub.CreateChangefeed(request, timeout=PATIENCE_SECONDS))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     trailing = dict(error.trailing_metadata())
     assert trailing[CODE_KEY] == "configuration_invalid"
@@ -66,7 +67,9 @@ def test_an_error_has_its_stable_code_and_details(channel: Any) -> None:
 def test_thousands_of_problems_still_fit_into_an_answer(channel: Any) -> None:
     stub = rpc.ChangefeedServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
     text = "id: f\n" + "".join(f"mistaken_{number}: 1\n" for number in range(3_000))
-    error = _refusal(lambda: stub.CreateChangefeed(pb.CreateChangefeedRequest(configuration=text), timeout=20))
+    error = _refusal(
+        lambda: stub.CreateChangefeed(pb.CreateChangefeedRequest(configuration=text), timeout=PATIENCE_SECONDS)
+    )
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert error.details().splitlines()[-1].endswith("more")
 
@@ -74,14 +77,14 @@ def test_thousands_of_problems_still_fit_into_an_answer(channel: Any) -> None:
 def test_an_oversized_request_is_refused_before_it_is_read(channel: Any) -> None:
     stub = rpc.ChangefeedServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
     request = pb.ValidateChangefeedRequest(configuration="x" * (2 << 20))
-    error = _refusal(lambda: stub.ValidateChangefeed(request, timeout=10))
+    error = _refusal(lambda: stub.ValidateChangefeed(request, timeout=PATIENCE_SECONDS))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize("body", [b"\xff\xff\xff\xff", b"\x0a\xff", b"\x0a\x02\xc3\x28"])
 def test_a_malformed_request_is_refused(channel: Any, body: bytes) -> None:
     call = channel.unary_unary("/sluice.admin.v1.ChangefeedService/GetChangefeed")
-    error = _refusal(lambda: call(body, timeout=10))
+    error = _refusal(lambda: call(body, timeout=PATIENCE_SECONDS))
     assert error.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.INVALID_ARGUMENT)
     assert "Traceback" not in error.details()
 
@@ -91,7 +94,9 @@ def test_a_malformed_request_is_refused(channel: Any, body: bytes) -> None:
 )
 def test_a_configuration_that_is_none_is_refused_in_words(channel: Any, text: str) -> None:
     stub = rpc.ChangefeedServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
-    error = _refusal(lambda: stub.CreateChangefeed(pb.CreateChangefeedRequest(configuration=text), timeout=20))
+    error = _refusal(
+        lambda: stub.CreateChangefeed(pb.CreateChangefeedRequest(configuration=text), timeout=PATIENCE_SECONDS)
+    )
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, error.details()
 
 
@@ -99,8 +104,8 @@ def test_a_configuration_that_is_none_is_refused_in_words(channel: Any, text: st
 def test_an_id_that_can_be_nobodys_is_not_found(channel: Any, id: str) -> None:
     stub = rpc.ChangefeedServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
     for call in (
-        lambda: stub.GetChangefeed(pb.GetChangefeedRequest(id=id), timeout=10),
-        lambda: stub.PauseChangefeed(pb.PauseChangefeedRequest(id=id), timeout=10),
+        lambda: stub.GetChangefeed(pb.GetChangefeedRequest(id=id), timeout=PATIENCE_SECONDS),
+        lambda: stub.PauseChangefeed(pb.PauseChangefeedRequest(id=id), timeout=PATIENCE_SECONDS),
     ):
         assert _refusal(call).code() is grpc.StatusCode.NOT_FOUND
 
@@ -112,8 +117,8 @@ def test_two_hundred_calls_at_once_are_all_answered(channel: Any) -> None:
     def call(number: int) -> str:
         try:
             if number % 2:
-                return f"{len(nodes.ListNodes(pb.ListNodesRequest(), timeout=30).nodes)} node"
-            changefeeds.GetChangefeed(pb.GetChangefeedRequest(id="nope"), timeout=30)
+                return f"{len(nodes.ListNodes(pb.ListNodesRequest(), timeout=PATIENCE_SECONDS).nodes)} node"
+            changefeeds.GetChangefeed(pb.GetChangefeedRequest(id="nope"), timeout=PATIENCE_SECONDS)
         except grpc.RpcError as error:
             return str(error.code().name)
         return "found"
@@ -129,10 +134,10 @@ def test_streams_leave_threads_for_other_calls(channel: Any, server: Server, dat
     assert server.sluice("changefeed", "create", *flags, "--no-wait").returncode == 0
     stub = rpc.ChangefeedServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
     request = pb.WatchChangefeedRequest(id=database)
-    streams = [stub.WatchChangefeed(request, timeout=60) for _ in range(100)]
+    streams = [stub.WatchChangefeed(request, timeout=PATIENCE_SECONDS) for _ in range(100)]
     answers = Counter(_first(stream) for stream in streams)
     assert answers == {"shown": 32, "UNAVAILABLE": 68}
-    assert len(stub.ListChangefeeds(pb.ListChangefeedsRequest(), timeout=10).changefeeds) == 1
+    assert len(stub.ListChangefeeds(pb.ListChangefeedsRequest(), timeout=PATIENCE_SECONDS).changefeeds) == 1
     for stream in streams:
         stream.cancel()
     assert server.sluice("changefeed", "remove", database, "--yes", "--no-wait").returncode == 0

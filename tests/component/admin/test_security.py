@@ -11,6 +11,7 @@ import pytest
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from tests.certificates import Certificates
 from tests.component.node.server_process import Server
+from tests.until import PATIENCE_SECONDS
 
 _VIEWER, _OPERATOR = "v" * 40, "o" * 40
 _READING = ("Get", "List", "Watch")
@@ -34,7 +35,7 @@ def _status(channel: Any, service: str, method: Any, secret: str | None) -> str:
     path, metadata = f"/{service}/{method.name}", [("authorization", f"Bearer {secret}")] if secret else []
     make = channel.unary_stream if method.server_streaming else channel.unary_unary
     try:
-        answer = make(path)(b"", timeout=10, metadata=metadata)
+        answer = make(path)(b"", timeout=PATIENCE_SECONDS, metadata=metadata)
         if method.server_streaming:
             list(answer)
     except grpc.RpcError as error:

@@ -21,7 +21,9 @@ from cli.connection import Connection, ServerAddress
 from cli.failure import ExitCode, Failure
 from devstack.mongodb.server import Client
 from tests.certificates import Certificates
-from tests.component.node.server_process import SLUICE, Server
+from tests.component.node.server_process import Server
+from tests.until import PATIENCE_SECONDS
+from tests.zygote import SLUICE
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +138,7 @@ def test_an_output_that_takes_nothing_ends_without_a_traceback(
     command = f"{SLUICE} {' '.join(arguments)} {output}"
     environment = {**os.environ, "SLUICE_SERVER": server.address}
     run = subprocess.run(
-        ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
     )
 
     assert "Traceback" not in run.stderr
@@ -149,7 +151,9 @@ def test_an_output_that_takes_nothing_ends_without_a_traceback(
 def test_a_full_disk_below_the_errors_leaves_the_exit_code(server: Server) -> None:
     command = f"{SLUICE} changefeed query nothing 2> /dev/full"
     environment = {**os.environ, "SLUICE_SERVER": server.address}
-    assert subprocess.run(["bash", "-c", command], env=environment, timeout=60, check=False).returncode == 3
+    assert (
+        subprocess.run(["bash", "-c", command], env=environment, timeout=PATIENCE_SECONDS, check=False).returncode == 3
+    )
 
 
 @pytest.fixture
@@ -215,7 +219,9 @@ def _completed(server: Server, *words: str) -> list[str]:
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(words)),
     }
-    run = subprocess.run([str(SLUICE)], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(
+        [str(SLUICE)], env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     return run.stdout.split()
 
 

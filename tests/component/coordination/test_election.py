@@ -18,7 +18,7 @@ from changefeed.records import NodeId
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
 from coordination.layout import Layout
-from tests.until import until
+from tests.until import PATIENCE_SECONDS, until
 
 TTL = 3.0
 _SCRIPT = Path(__file__).with_name("standing_node.py")
@@ -132,5 +132,5 @@ def test_the_next_in_line_leads_at_once_when_the_owner_resigns(
         pass
     resigned_at = time.monotonic()
     one.resign()
-    assert campaign_over.wait(5)
+    assert campaign_over.wait(PATIENCE_SECONDS)
     assert led_after[0] - resigned_at < 1

@@ -12,10 +12,9 @@ from coordination.layout import Layout
 from coordination.session import open_session
 from devstack.etcd.server import EtcdServer
 from tests.described import described
-from tests.until import until
+from tests.until import PATIENCE_SECONDS, until
 
 TTL = timedelta(seconds=3)
-_PATIENCE_SECONDS = 60.0
 
 
 describe = described("one", Role.PROCESSOR)
@@ -28,7 +27,7 @@ def test_lost_fires_while_another_client_still_sees_the_node(
     session, _ = open_session(own, Layout(etcd_prefix), name="one", describe=describe, ttl=TTL * 4)
     session.start()
     own.close()
-    assert session.lost.wait(_PATIENCE_SECONDS)
+    assert session.lost.wait(PATIENCE_SECONDS)
     assert other.get(session.key) is not None
     until(lambda: other.get(session.key) is None)
     session.close()
@@ -41,7 +40,7 @@ def test_lost_fires_in_time_when_etcd_hangs(
     session.start()
     freeze(own_etcd)
     frozen_at = time.monotonic()
-    assert session.lost.wait(_PATIENCE_SECONDS)
+    assert session.lost.wait(PATIENCE_SECONDS)
     assert session.lost_at <= frozen_at + (TTL * 0.8).total_seconds(), "counted from a question before the freeze"
     own_etcd.resume()
     session.close()

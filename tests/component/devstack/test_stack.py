@@ -23,6 +23,7 @@ from devstack.pinned_wheel import Unobtainable
 from devstack.process import ServerFailed, wait_until
 from devstack.stack import DevStack
 from tests.forgetful import forget
+from tests.until import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,7 +50,7 @@ class Up:
 
     def end(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
-        self.process.wait(30)
+        self.process.wait(PATIENCE_SECONDS)
 
     def all_gone(self) -> bool:
         return not any(server.is_running() and server.status() != psutil.STATUS_ZOMBIE for server in self.servers)

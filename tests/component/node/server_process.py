@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 import uuid
@@ -16,9 +15,9 @@ from typing import Self
 import psutil
 
 from devstack.ports import free_port
+from tests import zygote
 from tests.until import PATIENCE_SECONDS, until
-
-SLUICE = Path(sys.executable).with_name("sluice")
+from tests.zygote import SLUICE
 
 
 class Server:
@@ -34,7 +33,7 @@ class Server:
         roles: str = "owner",
         host: str = "127.0.0.1",
         environment: Mapping[str, str] | None = None,
-        program: Sequence[str] = (str(SLUICE),),
+        program: str = str(SLUICE),
     ) -> None:
         self.cluster = cluster or f"test-{uuid.uuid4().hex[:12]}"
         self.address = f"{host}:{free_port()}"
@@ -42,11 +41,11 @@ class Server:
         self._log = log
         self._environment = {**os.environ, **(environment or {})}
         self._command = [
-            *(*program, "server", "--etcd", etcd_endpoint, "--cluster", self.cluster, "--name", name),
+            *(program, "server", "--etcd", etcd_endpoint, "--cluster", self.cluster, "--name", name),
             *("--roles", roles, "--admin-address", self.address, "--http-address", self.http),
             *("--session-ttl", "3", "--log-format", "json", *flags),
         ]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: zygote.Process | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -58,7 +57,8 @@ class Server:
 
     def start(self) -> None:
         """Does not wait until the server is ready. May be called again after `kill`."""
-        self._process = subprocess.Popen(self._command, stderr=self._log.open("ab"), env=self._environment)
+        with self._log.open("ab") as log:
+            self._process = zygote.start(self._command, self._environment, stderr=log)
 
     @property
     def processes(self) -> list[psutil.Process]:
@@ -116,12 +116,6 @@ class Server:
 def run(
     arguments: Sequence[str], environment: Mapping[str, str], input: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(SLUICE), *arguments],
-        env={**os.environ, "HOME": "/nonexistent", **environment},
-        capture_output=True,
-        text=True,
-        input=input or "",
-        timeout=PATIENCE_SECONDS,
-        check=False,
+    return zygote.run(
+        [str(SLUICE), *arguments], {**os.environ, "HOME": "/nonexistent", **environment}, input or "", PATIENCE_SECONDS
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import uuid
 from collections import defaultdict
@@ -51,6 +49,7 @@ from coordination.mirror import Mirror
 from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor
 from owner.ddl.stragglers import known_tables
+from tests import zygote
 from tests.until import PATIENCE_SECONDS, until
 
 Database = _Database[dict[str, Any]]
@@ -65,7 +64,7 @@ class Cluster:
         self.layout = Layout(f"test-{uuid.uuid4().hex[:12]}")
         self.etcd = EtcdClient(EtcdConfig(endpoints=(endpoint,)))
         self.source, self.target = source, target
-        self.owners: dict[str, subprocess.Popen[bytes]] = {}
+        self.owners: dict[str, zygote.Process] = {}
         self._uris = (source_uri, target_uri)
         self.target_uri = target_uri
         self._reader = Decoded(self.layout)
@@ -99,10 +98,8 @@ class Cluster:
 
     def start_owner(self, name: str, *, ttl: float = 10.0, margin: float = 1.0, failpoints: str = "") -> None:
         """The owner becomes a candidate before those started after the next `stand`."""
-        command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl), str(margin)]
-        self.owners[name] = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": _ROOT, failpoint.VARIABLE: failpoints}
-        )
+        command = [str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl), str(margin)]
+        self.owners[name] = zygote.start(command, {**os.environ, "PYTHONPATH": _ROOT, failpoint.VARIABLE: failpoints})
 
     def stand(self) -> None:
         """Waits until every started owner leads or is a candidate."""

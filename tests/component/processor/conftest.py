@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from coordination.etcd.protocol import Put
 from coordination.layout import decode, encode
 from coordination.parts import join_report
 from devstack.mongodb.server import Client
+from tests import zygote
 from tests.component.owner.conftest import Cluster
 from tests.component.processor.scripted_owner import ScriptedOwner
 from tests.independent_compare import differences
@@ -35,7 +34,7 @@ class ReplicatingCluster(Cluster):
     def __init__(self, endpoint: str, source_uri: str, target_uri: str, source: Client, target: Client) -> None:
         super().__init__(endpoint, source_uri, target_uri, source, target)
         self._source_uri, self._target_uri = source_uri, target_uri
-        self.processors: dict[str, subprocess.Popen[bytes]] = {}
+        self.processors: dict[str, zygote.Process] = {}
         self._created: list[ChangefeedId] = []
 
     def create(self, id: str, *databases: str, **options: Any) -> ChangefeedId:
@@ -48,10 +47,10 @@ class ReplicatingCluster(Cluster):
             self.change(feed, DesiredState.REMOVED)
         self._created.clear()
 
-    def start_processor(self, name: str, *, ttl: float = 10.0, failpoints: str = "") -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl)]
-        self.processors[name] = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": _ROOT, failpoint.VARIABLE: failpoints}
+    def start_processor(self, name: str, *, ttl: float = 10.0, failpoints: str = "") -> zygote.Process:
+        command = [str(_PROCESS), name, self.endpoint, self.layout.cluster, str(ttl)]
+        self.processors[name] = zygote.start(
+            command, {**os.environ, "PYTHONPATH": _ROOT, failpoint.VARIABLE: failpoints}
         )
         return self.processors[name]
 

@@ -14,6 +14,7 @@ from changefeed.records import ChangefeedId
 from devstack.mongodb.server import Client, MongoDB
 from tests.component.processor.conftest import ReplicatingCluster
 from tests.component.processor.workload import Beside, write
+from tests.until import PATIENCE_SECONDS
 
 _TABLES = ["a", "b", "c"]
 
@@ -58,7 +59,7 @@ def test_a_processor_killed_during_a_burst_is_followed_by_another_to_equality(
     def burst() -> None:
         """Writes its second half after the kill, however slow the processor is."""
         write(cluster.source, database, _TABLES, operations // 2, seed=1)
-        assert killed.wait(timeout=120)
+        assert killed.wait(PATIENCE_SECONDS)
         write(cluster.source, database, _TABLES, operations // 2, seed=2)
 
     with Beside(burst):

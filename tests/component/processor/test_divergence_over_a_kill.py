@@ -12,6 +12,7 @@ from changefeed.lifecycle import State
 from changefeed.records import ChangefeedId
 from source.oplog.window import newest_time
 from tests.component.processor.conftest import ReplicatingCluster
+from tests.until import PATIENCE_SECONDS
 
 _DEATHS = {"repair": "update", "fail": "divergence"}
 """The failpoint's value: how the window that contains the update ends."""
@@ -38,7 +39,7 @@ class Damaged:
         if before_the_window:
             self.target.delete_one({"_id": "victim"})
         self.source.update_one({"_id": "victim"}, {"$set": {"n": 1}})
-        dying.wait(timeout=60)
+        dying.wait(PATIENCE_SECONDS)
         self.target.delete_one({"_id": "victim"})
         cluster.start_processor("p2", ttl=5)
 

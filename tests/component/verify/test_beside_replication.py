@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from tests.component.verify.naive_replication import NaiveReplication, Writer
 from tests.component.verify.verified import Sides, Verify
+from tests.until import PATIENCE_SECONDS
 from verify.report import Aspect, DifferenceKind, Outcome
 from verify.verification import Wishes
 
@@ -16,7 +17,7 @@ WISHES = Wishes(range_bytes=20_000)
 def test_what_is_on_its_way_is_no_difference(sides: Sides, verify: Verify) -> None:
     sides.on_both("hot", [{"_id": number, "pad": "x" * 200} for number in range(KEYS)])
     with NaiveReplication(sides) as replication, Writer(sides, "hot", KEYS) as writer:
-        assert writer.begun.wait(10.0)
+        assert writer.begun.wait(PATIENCE_SECONDS)
         verified = verify(wishes=WISHES, checkpoints=replication)
     assert verified.report.outcome is Outcome.EQUAL
 

@@ -33,8 +33,6 @@ PROCESSORS = ("p1", "p2")
 _TTL = "30"
 """Long, so that no session ends on a busy machine. The lease of a killed node is revoked."""
 
-_DEADLINE_SECONDS = 150.0
-
 
 class StandingCluster(Cluster):
     def __init__(

@@ -30,7 +30,7 @@ from tests.component.node.server_process import run
 from tests.e2e.chaos.workload import Workload
 from tests.e2e.faults.state_log import Shown, StateLog
 from tests.independent_compare import differences
-from tests.until import until
+from tests.until import PATIENCE_SECONDS, until
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ _PREFIX = "fault"
 _LAYOUT = Layout("faults")
 _ELECTION_TIMEOUT_MS = 2_000
 _QUOTA_BYTES = 32 << 20
-_DEADLINE_SECONDS = 300.0
+
 """For a machine with ten other busy processes."""
 
 _NOTICE_MS = 2_000
@@ -154,7 +154,7 @@ class ReplicatingSets:
         ]
 
     def until(self, condition: Callable[[], T], what: str) -> T:
-        return until(condition, what, lambda: self.states.now, within=_DEADLINE_SECONDS)
+        return until(condition, what, lambda: self.states.now, within=2 * PATIENCE_SECONDS)
 
     def _create(self) -> None:
         file = self._directory / "changefeed.yaml"

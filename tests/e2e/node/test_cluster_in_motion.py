@@ -12,10 +12,9 @@ import pytest
 from devstack.mongodb.server import Client
 from tests.component.node.server_process import Server
 from tests.e2e.node.workload import contents, writing
-from tests.until import until
+from tests.until import PATIENCE_SECONDS, until
 
 _TABLES = ("customers", "items", "orders", "returns")
-_DEADLINE_SECONDS = 180.0
 
 
 def _json(server: Server, *arguments: str) -> Any:
@@ -59,15 +58,15 @@ def test_tables_move_while_the_source_is_written_to_and_nothing_is_lost(
             assert n2.sluice("table", "move", database, f"{database}.{moved}", "n2").returncode == 0
             until(lambda: _tables_of(n2, database)[moved] == "n2", "the move")
             n1.signal(signal.SIGTERM)
-            assert n1.wait(_DEADLINE_SECONDS) == 0
+            assert n1.wait(PATIENCE_SECONDS) == 0
             assert "node_kept_tables" not in n1.log
             assert set(_tables_of(n3, database).values()) == {"n2"}
             with started("n4", cluster=n1.cluster):
-                drained = n3.sluice("node", "drain", "n2", "--yes", "--timeout", str(_DEADLINE_SECONDS))
+                drained = n3.sluice("node", "drain", "n2", "--yes", "--timeout", str(PATIENCE_SECONDS))
                 assert drained.stdout == "node n2 drained\n", drained.stderr
                 assert set(_tables_of(n3, database).values()) == {"n4"}
                 n2.signal(signal.SIGTERM)
-                assert n2.wait(_DEADLINE_SECONDS) == 0
+                assert n2.wait(PATIENCE_SECONDS) == 0
                 stop_writing()
                 finished = n3.sluice("changefeed", "finalize", database, "--yes")
                 assert finished.returncode == 0, finished.stderr

@@ -10,10 +10,11 @@ import pytest
 
 from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
-from tests.component.node.server_process import SLUICE, Server
+from tests.component.node.server_process import Server
 from tests.e2e.node.filed_changefeed import TABLES, fill
 from tests.e2e.node.topic_changefeed import InTopics
 from tests.e2e.node.workload import ddls_of_each_kind, writing
+from tests.zygote import SLUICE
 
 
 class Consumed(InTopics):

@@ -16,7 +16,7 @@ import yaml
 
 from devstack.mongodb.server import Client
 from devstack.s3.faulty_proxy import FaultyProxy
-from tests.component.node.server_process import SLUICE, Server
+from tests.component.node.server_process import Server
 from tests.e2e.node.event_judge import judge
 from tests.e2e.node.filed_changefeed import S3_KEYS, TABLES, Bucketed, Filed, fill
 from tests.e2e.node.mortal import Mortal
@@ -24,6 +24,7 @@ from tests.e2e.node.workload import ddls_of_each_kind, writing
 from tests.independent_compare import differences
 from tests.independent_file_reader import rebuilt
 from tests.until import until
+from tests.zygote import SLUICE
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.e2e.node.filed_changefeed import TABLES, fill
 from tests.e2e.node.mortal import Mortal
 from tests.e2e.node.topic_changefeed import InTopics
 from tests.e2e.node.workload import ddls_of_each_kind, writing
-from tests.until import until
+from tests.until import PATIENCE_SECONDS, until
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_a_create_names_all_problems_at_once(feed: InTopics) -> None:
     admin = AdminClient(feed.broker.client)
     answers = admin.create_topics([NewTopic(f"{feed.id}.notes", 2, 1), NewTopic(f"{feed.id}.ddl", 1, 1)])
     for answer in answers.values():
-        answer.result(30)
+        answer.result(PATIENCE_SECONDS)
     producer = Producer(feed.broker.client)
     producer.produce(f"{feed.id}.ddl", b"of somebody")
     assert producer.flush(30) == 0

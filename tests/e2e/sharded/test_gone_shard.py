@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from tests.until import until
 
 pytestmark = [pytest.mark.since("6.0"), pytest.mark.soak]
 
-_IMPATIENT = (sys.executable, str(Path(__file__).with_name("impatient_node.py")))
+_IMPATIENT = str(Path(__file__).with_name("impatient_node.py"))
 ORDERS, NOTES = "shop.orders", "shop.notes"
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 FEED = "spark-cluster"
 _PREFIX = "cluster"
 _POINTS = ("rows_due", "task_fenced")
-_DEADLINE_SECONDS = 90.0
+
 _CONF = {
     "spark.cores.max": "2",
     "spark.executor.cores": "1",

@@ -13,6 +13,7 @@ from changefeed.lifecycle import ErrorReport
 from coordination.etcd.memory import MemoryEtcd
 from coordination.layout import Layout
 from coordination.mirror import Mirror
+from tests.until import PATIENCE_SECONDS
 
 
 class _Call:
@@ -53,7 +54,7 @@ def test_a_stream_ends_with_its_call_and_not_some_time_later() -> None:
         waiting = threads.submit(watched.wait)
         for callback in call.callbacks:
             callback()
-        assert waiting.result(timeout=30) is False
+        assert waiting.result(PATIENCE_SECONDS) is False
 
 
 def test_a_node_that_can_no_longer_write_wakes_the_stream_though_nothing_changes_in_etcd() -> None:

@@ -13,6 +13,7 @@ from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, decode
 from coordination.session import Session, SessionClock, open_session
+from tests.until import PATIENCE_SECONDS
 
 LAYOUT = Layout("c")
 TTL = timedelta(seconds=10)
@@ -157,7 +158,7 @@ def test_a_new_session_is_a_new_node(world: World) -> None:
 def test_the_session_thread_ends_with_the_session(world: World) -> None:
     world.session.start()
     world.now += 60
-    assert world.session.lost.wait(5)
+    assert world.session.lost.wait(PATIENCE_SECONDS)
     world.session.close()
 
 

@@ -13,7 +13,7 @@ import pytest
 from changefeed.errors import InvariantError, SourceUnavailable, SourceUnsupported
 from owner.background import Background
 from owner.workers import Workers
-from tests.until import until
+from tests.until import PATIENCE_SECONDS, until
 
 
 def taken(background: Background, call: Callable[[], object]) -> object:
@@ -86,7 +86,7 @@ def test_workers_do_no_more_at_a_time_than_they_may_and_all_of_it_in_the_end() -
     workers = Workers("test", 3)
     for _ in range(50):
         workers.submit(call)
-    assert all(done.acquire(timeout=10) for _ in range(50))
+    assert all(done.acquire(timeout=PATIENCE_SECONDS) for _ in range(50))
     assert most[0] <= 3
 
 
@@ -96,11 +96,11 @@ def test_closed_workers_begin_nothing_more() -> None:
 
     def first() -> None:
         begun.set()
-        go.wait(10)
+        go.wait(PATIENCE_SECONDS)
 
     workers = Workers("test", 1)
     workers.submit(first)
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE_SECONDS)
     workers.submit(late.set)
     workers.close()
     workers.submit(late.set)

@@ -7,8 +7,6 @@ from typing import Self
 
 from tests.until import until
 
-_DEADLINE_SECONDS = 60.0
-
 
 class HeldWorkers:
     """The workers' failpoints are `POINT=hold:HOLDS`. The subject is a changefeed."""

@@ -25,9 +25,7 @@ from processor.task.job import JobSpec
 from tests.component.processor.spark.held_workers import HeldWorkers
 from tests.component.processor.spark.staying_lane import StayingLane
 from tests.component.processor.windowing import Windowing
-from tests.until import until
-
-_DEADLINE_SECONDS = 60.0
+from tests.until import PATIENCE_SECONDS, until
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +94,7 @@ def test_a_worker_killed_in_a_window_loses_it_and_its_next_attempt_replays_it(
         running = lane.begun(spec)
         os.kill(held.worker(), signal.SIGKILL)
         with pytest.raises(PipelineUnavailable):
-            running.result(_DEADLINE_SECONDS)
+            running.result(PATIENCE_SECONDS)
     lane.attempt = f"{lane.windowing.attempt}/1"
     lane.succeed(lane.spec(again=spec.job.window.start))
     lane.step()
@@ -128,7 +126,7 @@ def _lost(lane: StayingLane, holds: Path, lose: Callable[[JobSpec], None]) -> Jo
         held.worker()
         lose(spec)
         with pytest.raises(PipelineUnavailable):
-            running.result(_DEADLINE_SECONDS)
+            running.result(PATIENCE_SECONDS)
     until(lambda: not lane.jobs_at_work, "the end of the task")
     assert lane.arrived() == arrived
     return spec
@@ -171,7 +169,7 @@ def test_who_waits_for_a_slot_gets_it_from_a_task_that_stays(patient: StayingLan
         both = threading.Barrier(2)
         copies = [threads.submit(_together, spark, both, number) for number in range(2)]
         for copy in copies:
-            copy.result(_DEADLINE_SECONDS)
+            copy.result(PATIENCE_SECONDS)
         lane.step()
         until(lambda: not lane.jobs_at_work, "the end of a window that is a job")
     lane.step()
@@ -193,7 +191,7 @@ def test_an_idle_stay_and_a_long_one_leave(spark: SparkRunner, windowing: Window
         for _ in range(3):
             lane.step()
         until(lambda: not lane.jobs_at_work, "the end of an idle stay")
-        deadline = time.monotonic() + _DEADLINE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while len(lane.jobs) < 3:
             lane.step()
             assert time.monotonic() < deadline
@@ -239,7 +237,7 @@ def test_the_memory_of_a_worker_stays_flat_over_thousands_of_windows(lane: Stayi
         lane.write()
         running = lane.begun(lane.spec())
         worker = psutil.Process(held.worker())
-    assert running.result(_DEADLINE_SECONDS).error is None
+    assert running.result(PATIENCE_SECONDS).error is None
     for _ in range(500):
         lane.step()
     before = worker.memory_info().rss

@@ -44,7 +44,7 @@ from sink.receipt import CopyEnd
 from sink.row import RowChange
 from tests.component.sink.kafka.feed import A, B, KafkaFeed, insert, moment, target
 from tests.component.sink.killed_reader import Death, goes_on_from_each_step, state
-from tests.until import until
+from tests.until import PATIENCE_SECONDS, until
 
 _UNIQUE = {"v": 2, "key": {"u": 1}, "name": "u_1", "unique": True, "sparse": True}
 _PLAIN = {"v": 2, "key": {"n": 1}, "name": "n_1"}
@@ -245,7 +245,7 @@ def test_a_reader_goes_on_from_a_bookmark(kafka: KafkaBroker) -> None:
     assert removed
     admin = AdminClient(kafka.client)
     for future in admin.delete_records(removed).values():
-        future.result(30)
+        future.result(PATIENCE_SECONDS)
     with _reader(feed) as reader:
         list(reader.skim(round.before, bookmark))
         assert [_text(shown.content) for shown in reader.read(round)] == second
@@ -387,7 +387,7 @@ def test_a_user_who_may_only_read_can_consume(own_kafka: Callable[..., KafkaBrok
     )
     admin = AdminClient(broker.client)
     for answer in admin.create_acls([allowed]).values():
-        answer.result(30)
+        answer.result(PATIENCE_SECONDS)
     until(lambda: _identity(feed, refused=True), "a right that was granted")
     with _reader(feed) as reader:
         assert _shown(reader) == ["schema shop.a", "i1"]

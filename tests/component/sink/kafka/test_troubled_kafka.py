@@ -25,10 +25,10 @@ from tests.certificates import Certificates
 from tests.component.sink.kafka.feed import A, KafkaFeed, insert, schema
 from tests.component.sink.kafka.seen import seen
 from tests.e2e.node.topic_judge import judge_topics
+from tests.until import PATIENCE_SECONDS
 
 Brokers = Callable[..., KafkaBroker]
 _ROWS = 3000
-_DEADLINE_SECONDS = 90.0
 
 
 def _window(times: int = 6) -> list[RowChange]:
@@ -140,7 +140,7 @@ def test_a_deleted_topic_is_an_error_until_it_is_there_again(kafka: KafkaBroker)
     feed.window([insert(1, 1)])
     topic = feed.topics.of(TableName("shop", "a"))
     admin = AdminClient(kafka.client)
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(PATIENCE_SECONDS)
     feed.writer._facts.forget()
     with pytest.raises(
         SinkRefused, match=r"expected a topic .*, found none; it was deleted, with all messages in it: create it with 6"
@@ -158,7 +158,7 @@ def test_a_topic_that_is_deleted_in_a_window_fails_it(kafka: KafkaBroker) -> Non
     feed.window([insert(1, 1)])
     topic = feed.topics.of(TableName("shop", "a"))
     admin = AdminClient(kafka.client)
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(PATIENCE_SECONDS)
     with pytest.raises((SinkRefused, SinkUnavailable), match=topic):
         feed.window([insert(2, 1)])
 
@@ -169,7 +169,7 @@ def test_partitions_that_somebody_adds_stop_the_writer_before_a_key_moves(kafka:
     feed.window([insert(1, key) for key in range(50)])
     topic = feed.topics.of(TableName("shop", "a"))
     admin = AdminClient(kafka.client)
-    admin.create_partitions([NewPartitions(topic, 12)])[topic].result(30)
+    admin.create_partitions([NewPartitions(topic, 12)])[topic].result(PATIENCE_SECONDS)
     feed.window([insert(2, key) for key in range(50)])  # not noticed yet
     assert _judged(feed) == []
     feed.writer._facts.forget()
@@ -225,7 +225,7 @@ def _allow(broker: KafkaBroker, user: str, prefix: str, *operations: AclOperatio
         for operation in operations
     ]
     for answer in admin.create_acls(asked).values():
-        answer.result(30)
+        answer.result(PATIENCE_SECONDS)
 
 
 @pytest.mark.soak
@@ -314,7 +314,7 @@ def test_a_client_that_is_forgotten_still_answers_those_who_asked_it(kafka: Kafk
     asking = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
     for thread in asking:
         thread.start()
-    deadline = time.monotonic() + _DEADLINE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while any(thread.is_alive() for thread in asking):
         clients.forget_admin()
         assert time.monotonic() < deadline, f"{len(answers)} of 120 questions were answered"

@@ -17,6 +17,7 @@ from devstack.mongodb.server import Client, MongoDB
 from sink.mongodb.commander import Commander
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import RowChange, TargetTable
+from tests.until import PATIENCE_SECONDS
 
 _LONG = timedelta(seconds=30)
 _INSERT: dict[str, Any] = {"insert": "rows", "documents": [{"_id": 1}], "writeConcern": {"w": "majority"}}
@@ -55,7 +56,7 @@ def test_a_command_waits_for_the_target_to_come_back(own_mongodb: Callable[[str]
         commander.begin()
         sent = pool.submit(commander.send, "shop", dict(_INSERT), "insert")
         server.start()
-        assert sent.result(timeout=30).document["n"] == 1
+        assert sent.result(PATIENCE_SECONDS).document["n"] == 1
 
 
 def test_waiting_ends_with_the_error_when_the_target_stays_away(own_mongodb: Callable[[str], MongoDB]) -> None:

@@ -19,6 +19,7 @@ from sink.mongodb.commander import Commander, Send
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from tests.conftest import ReplicaSets
+from tests.until import PATIENCE_SECONDS
 
 _LONG = timedelta(seconds=60)
 _INSERT: dict[str, Any] = {"insert": "rows", "documents": [{"_id": 1}], "writeConcern": {"w": "majority"}}
@@ -53,7 +54,7 @@ def test_what_the_majority_gets_late_is_written_once_and_what_it_does_not_get_is
         sent = pool.submit(late.send, "shop", _INSERT | {"documents": [{"_id": 3}]}, "insert")
         assert not sent.done()
         members.release_majority()
-        reply = sent.result(timeout=60)
+        reply = sent.result(PATIENCE_SECONDS)
         assert (reply.document["n"], reply.again, late.retries) == (1, False, 0)
         assert _created(client, "a") == "it was done already"
 
@@ -83,7 +84,7 @@ def test_an_index_build_waits_for_the_majority_and_not_for_a_member_that_is_down
         applier = MongoDdlApplier(client, permit=lambda: 30.0)
         before = applier.observe([ddl.name])
         members.secondaries()[0].kill()
-        assert pool.submit(applier.apply, ddl, before).result(timeout=60) == ""
+        assert pool.submit(applier.apply, ddl, before).result(PATIENCE_SECONDS) == ""
 
 
 def _created(client: Client, coll: str) -> str:

@@ -27,8 +27,8 @@ from source.stream.note import NoteKeeper
 from source.stream.resuming_ddl_watch import ResumingDdlWatch
 from source.tables.catalog import read_catalog
 from tests.forgetful import forget
+from tests.until import PATIENCE_SECONDS
 
-DEADLINE_SECONDS = 20.0
 SOON = "&serverSelectionTimeoutMS=500&w=majority"
 
 
@@ -53,7 +53,7 @@ def watch(client: Client, origin: Capture) -> Iterator[DdlWatch]:
 def until_resolved(watch: DdlWatch, time_ts: ClusterTime) -> list[DdlEvent]:
     """Every DDL up to and including this time, with retries as an owner does them."""
     events: list[DdlEvent] = []
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
             batch = watch.poll()
@@ -62,7 +62,7 @@ def until_resolved(watch: DdlWatch, time_ts: ClusterTime) -> list[DdlEvent]:
         events += batch.events
         if batch.resolved.ts > time_ts:
             return events
-    raise AssertionError(f"{time_ts} was not resolved in {DEADLINE_SECONDS} s")
+    raise AssertionError(f"{time_ts} was not resolved in {PATIENCE_SECONDS} s")
 
 
 def poll_on(watch: DdlWatch) -> None:
@@ -288,7 +288,7 @@ def test_a_refused_note_becomes_a_heartbeat_that_is_no_ddl(client: Client, datab
         watch.poll()
         names: list[str] = []
         events: list[DdlEvent] = []
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while client["__sluice"]["heartbeat"].count_documents({}) == 0:
             assert time.monotonic() < deadline, "the server's own no-ops were always faster"
             names.append(f"t{len(names)}")

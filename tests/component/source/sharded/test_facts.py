@@ -16,7 +16,6 @@ from pymongo.errors import OperationFailure
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
-from devstack.process import wait_until
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.hashed_key import hashed
@@ -28,12 +27,12 @@ from source.sharded.cluster_clients import ClusterClients
 from source.sharded.tables.live_tables import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
 from tests.component.source.sharded.follower import Follower, rows_of
+from tests.until import until
 
 pytestmark = pytest.mark.since("5.0")
 
 Entry = dict[str, Any]
 ITEMS, OTHERS, PLAIN = "shop.items", "shop.others", "shop.plain"
-_PATIENCE_SECONDS = 60
 _SNAPSHOT_TOO_OLD = 239
 _MOVES = pytest.mark.since("6.0")
 """Before, a source may not move chunks, and a movePrimary ends a server of 5.0.4."""
@@ -264,7 +263,7 @@ def test_resolved_stands_below_an_undecided_transaction_also_for_a_reader_that_s
                     reader.step()
                     assert reader.reached_ts <= prepared_ts
                 reader.start_anew()
-        assert wait_until(lambda: len(router.rows(ITEMS)) == 5, _PATIENCE_SECONDS)
+        until(lambda: len(router.rows(ITEMS)) == 5)
         router.insert(PLAIN, {"_id": "last"})
         while "last" not in reader.seen:
             reader.step()
@@ -309,13 +308,13 @@ def test_idle_shards_are_nudged_for_a_row_and_left_alone_otherwise(
 
     def are_nudged() -> bool:
         """At times another entry lets a shard pass the row."""
-        assert wait_until(is_newest, _PATIENCE_SECONDS)
+        until(is_newest)
         row = sent.of("sa", ns=ITEMS)[-1]
         while watch.poll().resolved <= ClusterTime.from_bson(row["ts"]):
             pass
         return bool(sent.of("sb", **nudges)) and bool(sent.of("sc", **nudges))
 
-    assert wait_until(are_nudged, _PATIENCE_SECONDS)
+    until(are_nudged)
     after = OplogsSince(cluster)
     for _ in range(20):
         watch.poll()
@@ -396,7 +395,7 @@ def test_a_shard_that_is_away_holds_resolved_is_named_and_loses_nothing(
         away.start()
     assert set(steps[-1].trouble) == {"sb"}
     assert steps[-1].resolved == steps[-2].resolved
-    assert wait_until(lambda: _takes(router, {"_id": 105, "k": 105}), _PATIENCE_SECONDS)
+    until(lambda: _takes(router, {"_id": 105, "k": 105}))
     seen: set[int] = set()
     while not seen >= {1_000, 105}:
         router.insert(ITEMS, {"_id": next(keys), "k": 5})
@@ -547,7 +546,7 @@ def forgetful(cluster: ShardedCluster, start_ts: ClusterTime) -> Iterator[None]:
                 return error.code == _SNAPSHOT_TOO_OLD
             return False
 
-        assert wait_until(forgotten, _PATIENCE_SECONDS)
+        until(forgotten)
         try:
             yield
         finally:

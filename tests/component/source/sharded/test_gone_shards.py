@@ -13,7 +13,6 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position, Window
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableName
-from devstack.process import wait_until
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
@@ -26,12 +25,12 @@ from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.rows import ShardedRows
 from source.sharded.source import ShardedSource
 from source.stream.events.raw_event import table_name
+from tests.until import until
 
 pytestmark = pytest.mark.since("6.0")
 
 ORDERS, NOTES = "shop.orders", "shop.notes"
 _TABLES = {TableName.parse(name) for name in (ORDERS, NOTES)}
-_PATIENCE_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def followed(watch: DdlWatch, clients: ClusterClients) -> tuple[list[DdlEvent], 
         histories.append(batch.history)
         return batch.resolved.ts > end_ts
 
-    assert wait_until(arrived, _PATIENCE_SECONDS)
+    until(arrived)
     return events, histories[-1]
 
 
@@ -126,7 +125,7 @@ def test_what_only_a_shard_had_that_is_gone_for_good_is_left_out_after_a_while(
             events.extend(batch.events)
             return str(batch.trouble)
 
-        assert wait_until(lambda: "counts as gone for good" in told(), _PATIENCE_SECONDS)
+        until(lambda: "counts as gone for good" in told())
         later, history = followed(watch, clients)
         watch.close()
         events += later

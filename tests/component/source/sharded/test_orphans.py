@@ -15,7 +15,6 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.errors import SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
-from devstack.process import wait_until
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
@@ -23,11 +22,11 @@ from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.watch import ClusterStep, ClusterWatch
 from tests.component.source.sharded.follower import FollowedRow, rows_of
+from tests.until import until
 
 pytestmark = pytest.mark.since("5.0")
 
 ITEMS = "shop.items"
-_PATIENCE_SECONDS = 60
 _ORPHANS_STAY_SECONDS = 3600
 
 
@@ -123,7 +122,7 @@ def test_orphans_that_were_there_at_the_start_are_found_though_they_are_deleted_
     before_ts = reach_newest(clients).next()
     ClusterDdl(router).move(ITEMS, {"k": 1}, "sb")
     ranges = clients.of("sa", clients.read_shards()["sa"])["config"]["rangeDeletions"]
-    assert wait_until(lambda: ranges.find_one() is None, _PATIENCE_SECONDS)
+    until(lambda: ranges.find_one() is None)
     router.insert(ITEMS, {"_id": 2, "k": 2})
     [created] = clients.of("sa")["local"]["oplog.rs"].find({"ns": "config.rangeDeletions", "op": "i"})
     for start_ts in (before_ts, ClusterTime.from_bson(created["ts"]).next()):

@@ -9,16 +9,14 @@ import pytest
 
 from changefeed.errors import SourceMajorityStalled
 from changefeed.position import Position
-from devstack.process import wait_until
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.ddl_watch import ShardedDdlWatch
+from tests.until import until
 
 pytestmark = [pytest.mark.since("6.0"), pytest.mark.soak]
-
-_PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
@@ -44,9 +42,7 @@ def test_it_is_named_and_the_history_goes_on_when_the_majority_does(cluster: Sha
                 trouble = watch.poll().trouble
                 return isinstance(trouble, SourceMajorityStalled) and "shard sb" in str(trouble)
 
-            assert wait_until(named, _PATIENCE_SECONDS)
+            until(named)
             cluster.shards["sb"].release_majority()
             newest_ts = reach_newest(clients)
-            assert wait_until(
-                lambda: (step := watch.poll()).resolved.ts > newest_ts and not step.trouble, _PATIENCE_SECONDS
-            )
+            until(lambda: (step := watch.poll()).resolved.ts > newest_ts and not step.trouble)

@@ -6,6 +6,7 @@ import threading
 
 from changefeed.records import ChangefeedId
 from owner.ddl.in_flight import InFlightDdl
+from tests.until import PATIENCE_SECONDS
 
 _FEED, _OTHER = ChangefeedId("feed"), ChangefeedId("other")
 
@@ -25,7 +26,7 @@ class Caller:
     def _call(self, under_way: InFlightDdl, changefeed: ChangefeedId) -> None:
         with under_way.call(changefeed, self):
             self.begun.set()
-            self._end.wait(60)
+            self._end.wait(PATIENCE_SECONDS)
 
     def end(self) -> None:
         self._end.set()
@@ -36,12 +37,12 @@ class Caller:
 def test_a_call_waits_for_those_of_the_changefeeds_earlier_jobs() -> None:
     under_way = InFlightDdl(_long)
     earlier = Caller(under_way, _FEED)
-    assert earlier.begun.wait(60)
+    assert earlier.begun.wait(PATIENCE_SECONDS)
     later, elsewhere = Caller(under_way, _FEED), Caller(under_way, _OTHER)
-    assert elsewhere.begun.wait(60)
+    assert elsewhere.begun.wait(PATIENCE_SECONDS)
     assert not later.begun.is_set()
     earlier.end()
-    assert later.begun.wait(60)
+    assert later.begun.wait(PATIENCE_SECONDS)
     later.end()
     elsewhere.end()
 
@@ -49,7 +50,7 @@ def test_a_call_waits_for_those_of_the_changefeeds_earlier_jobs() -> None:
 def test_nobody_waits_for_what_can_no_longer_do_anything() -> None:
     under_way = InFlightDdl(lambda: 0.0)
     earlier = Caller(under_way, _FEED)
-    assert earlier.begun.wait(60)
+    assert earlier.begun.wait(PATIENCE_SECONDS)
     with under_way.call(_FEED, object()):
         earlier.end()
 
@@ -63,7 +64,7 @@ def test_calls_of_the_same_jobs_go_on_side_by_side() -> None:
 def test_an_end_waits_until_none_is_left_or_none_can_be() -> None:
     under_way = InFlightDdl(_long)
     caller = Caller(under_way, _FEED)
-    assert caller.begun.wait(60)
+    assert caller.begun.wait(PATIENCE_SECONDS)
     under_way.wait(0.0)
     assert caller.begun.is_set()
     waiting = threading.Thread(target=under_way.wait, args=(60.0,), daemon=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from processor.task.channel import Call, Channel, ChannelLost, Switchboard, dial
+from tests.until import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ class Told:
 def _connected(board: Switchboard) -> tuple[Channel, Channel, Call]:
     met: queue.Queue[Channel] = queue.Queue()
     call = board.expect(met.put)
-    return dial(call), met.get(timeout=5), call
+    return dial(call), met.get(timeout=PATIENCE_SECONDS), call
 
 
 def test_messages_arrive_in_order_both_ways(board: Switchboard) -> None:
@@ -75,7 +76,7 @@ def test_hanging_up_wakes_who_waits(board: Switchboard) -> None:
     waiter = threading.Thread(target=wait)
     waiter.start()
     driver.hang_up()
-    assert lost.wait(5)
+    assert lost.wait(PATIENCE_SECONDS)
     waiter.join()
     task.close()
 
@@ -90,7 +91,7 @@ def test_nothing_is_unpickled_without_the_key(board: Switchboard) -> None:
         stranger.sendall(call.name + len(content).to_bytes(8, "big") + b"\0" * 32 + content)
         assert stranger.recv(1) == b""
     assert met.empty()
-    with dial(call), met.get(timeout=5):
+    with dial(call), met.get(timeout=PATIENCE_SECONDS):
         pass
 
 

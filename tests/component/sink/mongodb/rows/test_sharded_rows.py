@@ -28,6 +28,7 @@ from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import RowChange, SourceRow, TargetTable
 from tests.component.sink.mongodb.rows.written_rows import Rows, made, permit, table_of
+from tests.until import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.since("6.0")
 Row = dict[str, Any]
@@ -200,7 +201,7 @@ def test_a_copy_and_its_repetition_go_to_the_owners(items: Rows, client: Client,
     with moving(cluster) as moved:
         for _ in range(2):
             loader.load([bson.encode(document) for document in documents], ClusterTime(5, 1))
-        assert moved.wait(30)
+        assert moved.wait(PATIENCE_SECONDS)
         loader.load(
             [bson.encode({**document, "k": 199 - document["k"]}) for document in documents[:50]], ClusterTime(6, 1)
         )

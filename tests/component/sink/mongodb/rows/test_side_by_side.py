@@ -17,6 +17,7 @@ from devstack.mongodb.server import Client
 from sink.mongodb.commander import Commander, TargetReply
 from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.row import RowChange, TargetTable
+from tests.until import PATIENCE_SECONDS
 
 _KEYS = 12
 _CHANGES = 150
@@ -124,7 +125,7 @@ def test_two_tables_are_on_two_connections(
     monkeypatch: pytest.MonkeyPatch, writer: MongoRowWriter, database: str
 ) -> None:
     """Each waits until the other one is under way."""
-    both, real = threading.Barrier(2, timeout=20), Commander.attempt
+    both, real = threading.Barrier(2, timeout=PATIENCE_SECONDS), Commander.attempt
     met: set[str] = set()
 
     def attempt(commander: Commander, database: str, command: dict[str, Any], doing: str) -> TargetReply:

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from processor.spark.jvm.executor_watch import ExecutorWatch
+from tests.until import PATIENCE_SECONDS
 
 _TICK = timedelta(milliseconds=1)
 
@@ -40,7 +41,7 @@ def test_it_gives_up_after_as_many_looks_without_a_slot_in_a_row(slots: tuple[in
     driver = Driver(*slots)
     with driver.watch.job():
         driver.watch.start()
-        assert driver.gave_up.wait(10)
+        assert driver.gave_up.wait(PATIENCE_SECONDS)
         driver.watch.stop()
     assert driver.gave_up_after[0] == after
 
@@ -53,7 +54,7 @@ def test_neither_a_driver_without_jobs_nor_one_with_executors_gives_up(jobs: int
             running.enter_context(driver.watch.job())
         driver.watch.start()
         if jobs:
-            assert driver.looked_often.wait(10)
+            assert driver.looked_often.wait(PATIENCE_SECONDS)
         else:
             assert not driver.gave_up.wait(0.2)
         driver.watch.stop()

@@ -22,6 +22,7 @@ from processor.task.rows import applier
 from processor.task.rows.applier import Applier
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 from tests.unit.processor.task.rows.beside import BESIDE
+from tests.until import PATIENCE_SECONDS
 
 A, B = TableId("aa" * 16), TableId("bb" * 16)
 
@@ -114,7 +115,7 @@ class SlowWriter(RecordingWriter):
         self.let_go = threading.Event()
 
     def _write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
-        assert self.let_go.wait(10)
+        assert self.let_go.wait(PATIENCE_SECONDS)
         return super()._write(changes, replay=replay)
 
 

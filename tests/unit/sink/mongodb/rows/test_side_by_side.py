@@ -15,6 +15,7 @@ from sink.mongodb.commander import TargetReply
 from sink.mongodb.rows.bulk_plan import Batch
 from sink.mongodb.rows.side_by_side import Sent, SideBySide, halves
 from sink.row import RowChange, TargetTable
+from tests.until import PATIENCE_SECONDS
 
 _CLEAN: Mapping[str, Any] = {"n": 1}
 _REFUSED: Mapping[str, Any] = {"n": 0, "writeErrors": [{"index": 0, "code": 11000, "errmsg": "is there"}]}
@@ -76,11 +77,11 @@ def test_an_error_of_one_part_waits_for_the_other() -> None:
 
     def attempt(batch: Batch) -> Sent:
         if batch.changes[0].table.name.coll == "a":
-            begun.wait(20)
+            begun.wait(PATIENCE_SECONDS)
             goes_on.set()
             raise RuntimeError("a fault of ours")
         begun.set()
-        goes_on.wait(20)
+        goes_on.wait(PATIENCE_SECONDS)
         ended.set()
         return Sent(TargetReply(document=_CLEAN, results=[], again=False), 0.1)
 
