@@ -27,6 +27,7 @@ from coordination.etcd.protocol import (
     WatchUpdate,
 )
 from coordination.fenced import FencedStore
+from tests.until import until
 
 SOON = timedelta(seconds=5)
 NOT_NOW = timedelta(milliseconds=100)
@@ -62,7 +63,7 @@ def bench(request: pytest.FixtureRequest, etcd_prefix: str) -> Bench:
         return Bench(client, etcd_prefix, server.compact, expire)
     endpoint = request.getfixturevalue("etcd_endpoint")
     real: EtcdClient = request.getfixturevalue("connect")(endpoint)
-    compact, until = request.getfixturevalue("compact"), request.getfixturevalue("until")
+    compact = request.getfixturevalue("compact")
     return Bench(
         real,
         etcd_prefix,
