@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SPARK_CLASSES := .venv/spark-classes.jsa
 # Each node of a test starts a JVM for Spark, which needs a third of the CPU with its classes ready to be mapped.
 test soak failover sinks versions chaos: export SPARK_SUBMIT_OPTS := -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
-.PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes versions chaos planted nightly spark-classes simulate check fix proto scale bench lock clean
+.PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes chart versions chaos planted nightly spark-classes simulate check fix proto scale bench lock clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -56,8 +56,11 @@ failover: spark-classes  ## Run all 140 cases of the failover matrix: each kind 
 sinks: spark-classes  ## Kill tasks, nodes and stores of sinks of messages between each two steps; builds versitygw, an S3 server, at the first run
 	$(PY) -m pytest -m sinks tests/e2e/sinks
 
-kubernetes: setup  ## Try the chart in a real Kubernetes API server and its alerts in promtool, built from their Go modules at the first run
+kubernetes: setup  ## Try the chart in the real helm and a Kubernetes API server, its alerts in promtool, and the built image; builds them all
 	$(PY) -m pytest -m kubernetes tests/deployment
+
+chart: setup  ## Record what the real helm makes of the chart, after a change of it; the first run builds helm
+	SLUICE_RECORD_CHART=1 $(PY) -m pytest -m kubernetes tests/deployment/test_chart.py tests/deployment/test_monitoring.py
 
 versions: spark-classes  ## Run the component tests on each version of MongoDB, then each pair of versions; some only: PART=pairs NAMES=4.4.2:6.0.27
 	$(PY) -m tests.versions $(PART) $(NAMES)

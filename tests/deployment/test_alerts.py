@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.deployment.go_build import built
-from tests.deployment.helm import Chart
+from tests.deployment.helm import Chart, Recording
 from tests.deployment.values import GOOD
 
 pytestmark = pytest.mark.kubernetes
@@ -26,8 +26,8 @@ def promtool() -> Path:
 
 
 @pytest.fixture(scope="module")
-def rules(chart: Chart, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    [found] = [each for each in chart.render(GOOD["monitored"]) if each["kind"] == "PrometheusRule"]
+def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    [found] = [each for each in Chart(Recording.read()).render(GOOD["monitored"]) if each["kind"] == "PrometheusRule"]
     path = tmp_path_factory.mktemp("alerts") / "rules.yaml"
     path.write_text(yaml.safe_dump({"groups": found["spec"]["groups"]}))
     return path
