@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import boto3
 
 from devstack.ports import free_port
 from devstack.process import ServerProcess
 
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+PAGE = 100
+"""How many names an answer lists at most. Amazon's have a thousand."""
 _SECRET = "test"  # noqa: S105 - this server takes any
 
 
@@ -28,7 +35,17 @@ class MotoServer(ServerProcess):
         return f"http://127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        return [
+            "/usr/bin/env",
+            f"MOTO_S3_DEFAULT_MAX_KEYS={PAGE}",
+            sys.executable,
+            "-m",
+            "moto.server",
+            "-H",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+        ]
 
     def ready(self) -> bool:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=1)
@@ -42,7 +59,11 @@ class MotoServer(ServerProcess):
 
 
 def make_bucket(endpoint: str, name: str) -> None:
-    client = boto3.client(
+    _client(endpoint).create_bucket(Bucket=name)
+
+
+@cache
+def _client(endpoint: str) -> S3Client:
+    return boto3.client(
         "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key=_SECRET
     )
-    client.create_bucket(Bucket=name)

@@ -12,14 +12,15 @@ from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
 from sink.reading.place import COLLECTION
 from tests.component.node.server_process import run
-from tests.component.sink.kafka.feed import KafkaFeed, insert, moment
+from tests.component.sink.kafka.feed import KafkaFeed
+from tests.component.sink.vocabulary import A, insert, moment
 
 
 @pytest.fixture
 def feed(kafka: KafkaBroker) -> KafkaFeed:
     feed = KafkaFeed(kafka)
     feed.claim()
-    feed.window([insert(101, 1), insert(102, 2)])
+    feed.window([insert(A, 101, 1), insert(A, 102, 2)])
     _mark(feed, 110)
     return feed
 
@@ -37,7 +38,7 @@ def _consumed(feed: KafkaFeed, *arguments: str) -> list[str]:
 def test_what_is_consumed_in_parts_is_what_is_consumed_at_once(feed: KafkaFeed) -> None:
     first = _consumed(feed)
     assert [json.loads(line)["op"] for line in first] == ["b", "i", "i", "w"]
-    feed.window([insert(102, 2), insert(111, 3)])
+    feed.window([insert(A, 102, 2), insert(A, 111, 3)])
     _mark(feed, 120)
     second = _consumed(feed, "--after", first[-1])
     assert [json.loads(line)["op"] for line in second] == ["i", "w"]
@@ -48,7 +49,7 @@ def test_a_target_is_made_and_followed(
     feed: KafkaFeed, target_uri: str, target_client: Client, emptied: Callable[[], None]
 ) -> None:
     assert "written up to 110.1" in _consumed(feed, "--to", target_uri)[-1]
-    feed.window([insert(111, 3)])
+    feed.window([insert(A, 111, 3)])
     _mark(feed, 120)
     assert "written up to 120.1" in _consumed(feed, "--to", target_uri)[-1]
     assert sorted(row["_id"] for row in target_client["shop"]["a"].find()) == [1, 2, 3]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.component.node.server_process import run
-from tests.component.sink.files.feed import A, B, Feed, insert, moment
+from tests.component.sink.files.feed import Feed
+from tests.component.sink.vocabulary import A, B, insert, moment
 
 
 @pytest.fixture

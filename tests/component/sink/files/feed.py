@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ import bson
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.event import DdlEvent, DdlType, RowType
-from changefeed.position import Position, Window
-from changefeed.records import DdlRecord, Observation, Scope
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.position import Window
+from changefeed.table import TableId
 from sink.files.committer import FileCommitter
 from sink.files.identity import FeedIdentity
 from sink.files.owner_log import FileDdlApplier, FileMarks
@@ -23,39 +20,11 @@ from sink.files.reading.reader import Reader
 from sink.files.row_writer import FileDocumentLoader, FileRowWriter
 from sink.files.stores.opening import open_store
 from sink.files.stores.store import Store
-from sink.reading.shown import Copied, CopyBegins
-from sink.reading.stored_message import StoredMessage
-from sink.receipt import Commit, CopyEnd, CopyReceipt, Receipt
-from sink.row import RowChange, TargetTable
+from sink.receipt import Commit, CopyReceipt, Receipt
+from sink.row import RowChange
+from tests.component.sink.vocabulary import LIFE, A, described, moment, target, text_of
 
-IDENTITY = FeedIdentity(feed="orders", life="c/1")
-A, B = TableId("aa" * 16), TableId("bb" * 16)
-NOTHING_SEEN = Observation(tables={})
-
-
-def moment(seconds: int, index: int | None = None) -> Position:
-    return Position(ClusterTime(seconds, 1), "" if index is None else f"{index:08X}")
-
-
-def target(table: TableId, name: str = "a") -> TargetTable:
-    return TargetTable(id=table, source=TableName("shop", name), name=TableName("shop", name), version=moment(100))
-
-
-def described(table: TableId, name: str = "a", at: Position | None = None) -> tuple[TableSchema, TableName]:
-    return TableSchema(id=table, name=TableName("shop", name), valid_from=at or moment(100)), TableName("shop", name)
-
-
-def insert(table: TableId, at: int, key: int, name: str = "a") -> RowChange:
-    document = bson.encode({"_id": key, "at": at})
-    return RowChange(
-        table=target(table, name),
-        type=RowType.INSERT,
-        key=bson.encode({"_id": key}),
-        document=document,
-        update=None,
-        time=ClusterTime(at, 1).to_int(),
-        token=b"00000000",
-    )
+IDENTITY = FeedIdentity(feed="orders", life=LIFE)
 
 
 class Feed:
@@ -93,31 +62,6 @@ class Feed:
 
     def reader(self) -> Reader:
         return Reader(FeedDirectory(self.store))
-
-
-def text_of(shown: Any) -> str:
-    if isinstance(shown, Copied | CopyBegins):
-        return "copied" if isinstance(shown, Copied) else "copy"
-    assert isinstance(shown, StoredMessage)
-    fields = shown.fields
-    match fields["op"]:
-        case "ddl":
-            return f"{fields['type']} {fields.get('ns', fields.get('db'))}"
-        case "b":
-            return f"schema {fields['ns']}"
-        case op:
-            return f"{op}{fields['key']['_id']}@{fields['after']['at']}"
-
-
-def recorded(type: DdlType, at: int, table: TableId = A, **more: Any) -> DdlRecord:
-    event = DdlEvent(position=moment(at, 0), type=type, db="shop", table=TableName("shop", "a"), id=table, **more)
-    return DdlRecord(
-        event=event, scope=Scope(tables=frozenset({table}), ended=frozenset({table})), seen_at=datetime.now(UTC)
-    )
-
-
-def copy_end(start: int) -> CopyEnd:
-    return CopyEnd(table=A, name=TableName("shop", "a"), start=moment(start), at=moment(start + 1))
 
 
 def copied(

@@ -1,4 +1,7 @@
-"""What tasks, processors and owners write into a directory or a bucket is read back in order, each once."""
+"""What is special of files among sinks of messages (`test_message_contract.py`): their formats, their commits, what is missing, and whose they are.
+
+In a folder: what a bucket does otherwise is below the port of stores, which has tests for each kind.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,12 @@ import bson
 import pytest
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.document import Document
 from changefeed.errors import DdlAmbiguous, SinkUnavailable, TargetOccupied
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position, Window
 from changefeed.records import DdlRecord, Scope
 from changefeed.table import TableId, TableName
-from sink.ddl import BeginAgain, CreateTable, DropTables, RenameTable
+from sink.ddl import BeginAgain, DropTables
 from sink.events.pos import pos_of
 from sink.files.committer import FileCommitter
 from sink.files.identity import FeedIdentity
@@ -27,24 +29,13 @@ from sink.files.owner_log import KEPT_MARKS, FileDdlApplier, FileMarks
 from sink.files.reading.feed_directory import FeedDirectory
 from sink.reading.stored_message import MessageGap, Watermark
 from sink.receipt import Commit, CopyEnd
-from tests.component.sink.files.feed import (
-    IDENTITY,
-    NOTHING_SEEN,
-    A,
-    B,
-    Feed,
-    copied,
-    copy_end,
-    described,
-    insert,
-    moment,
-    recorded,
-)
+from tests.component.sink.files.feed import IDENTITY, Feed, copied
+from tests.component.sink.vocabulary import NOTHING_SEEN, A, B, copy_end, described, entered, insert, moment, recorded
 
 
 @pytest.fixture
-def feed(place: str) -> Feed:
-    return Feed(place)
+def feed(tmp_path: Path) -> Feed:
+    return Feed(f"file://{tmp_path}/orders")
 
 
 @pytest.mark.parametrize(
@@ -62,8 +53,8 @@ def feed(place: str) -> Feed:
         "&format=parquet&file_size=64KiB&compression=none",
     ],
 )
-def test_rows_are_read_in_order_each_once(place: str, query: str) -> None:
-    feed = Feed(place + query)
+def test_rows_are_read_in_order_from_each_format(tmp_path: Path, query: str) -> None:
+    feed = Feed(f"file://{tmp_path}/orders?commit_interval=60s{query}")
     many = [insert(A, 101, key) for key in range(3_000)]
     feed.window(100, 110, [*many, insert(A, 109, 1)])
     feed.window(110, 120, [insert(A, 110, 2)])
@@ -86,15 +77,6 @@ def test_nothing_is_shown_before_its_manifest_and_its_mark(feed: Feed) -> None:
     feed.marks.mark(moment(105))
     feed.written([insert(A, 102, 2)])
     assert feed.read() == ["schema shop.a", "i1@101"]
-
-
-def test_windows_of_two_nodes_may_overlap_and_hold_more_than_they_say(feed: Feed) -> None:
-    first, second, third, late = (insert(A, at, key) for at, key in ((101, 1), (106, 2), (112, 3), (119, 4)))
-    feed.window(100, 110, [first, second, third, late])
-    feed.window(105, 120, [second, third, late], epoch=8)
-    feed.window(100, 115, [first, second, third], epoch=9)
-    feed.marks.mark(moment(118))
-    assert feed.read() == ["schema shop.a", "i1@101", "i2@106", "i3@112"]
 
 
 def test_a_commit_that_is_repeated_changes_nothing(feed: Feed) -> None:
@@ -139,38 +121,6 @@ def test_a_missing_or_damaged_file_is_found(feed: Feed, damage: Callable[[bytes]
         feed.read()
 
 
-def test_ddls_stand_in_their_place(feed: Feed) -> None:
-    feed.window(100, 103, [insert(A, 101, 1)])
-    rename = RenameTable(name=TableName("shop", "a"), to=TableName("shop", "z"), replaces=False)
-    feed.ddl.apply(rename, NOTHING_SEEN, recorded(DdlType.RENAME, 103))
-    feed.ddl.apply(
-        CreateTable(name=TableName("shop", "b"), options=Document.of({})),
-        NOTHING_SEEN,
-        recorded(DdlType.CREATE, 104, B),
-    )
-    feed.window(103, 110, [insert(A, 105, 2, "z")])
-    committer = feed.committer(8)
-    committer.commit(
-        Commit(
-            ranges={B: Window(moment(104, 0), moment(110))},
-            files=feed.written([insert(B, 106, 3, "b")]),
-            tables=(described(B, "b", moment(104, 0)),),
-        )
-    )
-    feed.ddl.apply(DropTables(names=(TableName("shop", "z"),)), NOTHING_SEEN, recorded(DdlType.DROP, 110))
-    feed.window(110, 120, [], B)
-    feed.marks.mark(moment(120))
-    assert feed.read() == [
-        "schema shop.a",
-        "i1@101",
-        "rename shop.a",
-        "create shop.b",
-        "i2@105",
-        "i3@106",
-        "drop shop.z",
-    ]
-
-
 def test_a_ddl_that_is_applied_again_is_the_same_file(feed: Feed) -> None:
     drop, record = DropTables(names=(TableName("shop", "a"),)), recorded(DdlType.DROP, 110)
     feed.ddl.apply(drop, NOTHING_SEEN, record)
@@ -178,45 +128,6 @@ def test_a_ddl_that_is_applied_again_is_the_same_file(feed: Feed) -> None:
     assert len(feed.store.names("ddl")) == 1
     with pytest.raises(DdlAmbiguous, match="another DDL"):
         feed.ddl.apply(DropTables(names=(TableName("shop", "other"),)), NOTHING_SEEN, record)
-
-
-def test_copied_documents_stand_at_the_time_of_their_reading(feed: Feed) -> None:
-    committer = feed.committer()
-    for at in (102, 104):
-        receipt = copied(feed, 100, at, [{"_id": 7, "at": at}])
-        committer.commit(Commit(ranges={}, copies=(receipt,), tables=(described(A),)))
-    feed.window(100, 110, [insert(A, 103, 7), insert(A, 106, 8)])
-    feed.ddl.copied(copy_end(100))
-    feed.marks.mark(moment(110))
-    assert feed.read() == ["copy", "schema shop.a", "r7@102", "i7@103", "r7@104", "copied", "i8@106"]
-
-
-def test_a_copy_goes_on_until_it_is_said_to_be_complete(feed: Feed) -> None:
-    reader, committer = feed.reader(), feed.committer()
-    committer.commit(
-        Commit(ranges={}, copies=(copied(feed, 100, 102, [{"_id": 7, "at": 102}]),), tables=(described(A),))
-    )
-    feed.window(100, 105, [insert(A, 103, 8)])
-    feed.marks.mark(moment(105))
-    assert feed.read(reader) == ["copy", "schema shop.a", "r7@102", "i8@103"]
-    committer.commit(Commit(ranges={}, copies=(copied(feed, 100, 107, [{"_id": 9, "at": 107}]),)))
-    feed.window(105, 110, [insert(A, 106, 10)])
-    feed.marks.mark(moment(110))
-    assert feed.read(reader) == ["i10@106", "r9@107"]
-    feed.window(110, 120, [insert(A, 111, 11)])
-    feed.ddl.copied(copy_end(100))
-    feed.marks.mark(moment(120))
-    assert feed.read(reader) == ["copied", "i11@111"]
-
-
-def test_what_was_read_just_before_the_copys_start_is_shown(feed: Feed) -> None:
-    committer = feed.committer()
-    committer.commit(Commit(ranges={}, copies=(copied(feed, 100, 99, [{"_id": 7, "at": 99}]),), tables=(described(A),)))
-    feed.window(100, 110, [insert(A, 101, 8)])
-    feed.ddl.copied(copy_end(100))
-    feed.ddl.copied(copy_end(100))
-    feed.marks.mark(moment(110))
-    assert feed.read() == ["copy", "schema shop.a", "r7@99", "copied", "i8@101"]
 
 
 def test_a_copy_that_begins_again_hides_the_one_before(feed: Feed) -> None:
@@ -234,75 +145,16 @@ def test_a_copy_that_begins_again_hides_the_one_before(feed: Feed) -> None:
     assert feed.read() == ["copy", "schema shop.a", "r7@102", "recopy shop.a", "copy", "r8@107", "copied", "i9@108"]
 
 
-def _begin_again(feed: Feed, at: int, skipped_from: Position | None = None) -> None:
-    event = DdlEvent(position=moment(at), type=DdlType.ENTER, db="shop", table=TableName("shop", "a"), id=A)
-    record = DdlRecord(event=event, scope=Scope(apart=frozenset({A})), seen_at=datetime.now(UTC))
-    schema, name = described(A, at=moment(at))
-    feed.ddl.apply(BeginAgain(name=name, schema=schema, skipped_from=skipped_from), NOTHING_SEEN, record)
-
-
-@pytest.mark.parametrize("before", ["nothing", "a part of a copy", "rows"])
-def test_a_copy_anew_that_is_interrupted_at_once_begins_at_the_interruption(feed: Feed, before: str) -> None:
-    """Nothing of it was committed, so no commit says what the table was where it began."""
-    committer = feed.committer()
-    match before:
-        case "a part of a copy":
-            receipt = copied(feed, 100, 102, [{"_id": 1, "at": 102}])
-            committer.commit(Commit(ranges={}, copies=(receipt,), tables=(described(A),)))
-        case "rows":
-            feed.window(100, 110, [insert(A, 101, 1)])
-    _begin_again(feed, 110)
-    feed.ddl.recopy(A, TableName("shop", "a"), moment(115))
-    feed.marks.mark(moment(115))
-    reader = feed.reader()
-    shown = feed.read(reader)
-    assert shown[-3:] == ["recopy shop.a", "copy", "schema shop.a"]
-    assert shown[:-3] == (["schema shop.a", "i1@101"] if before == "rows" else [])
-    copies = (copied(feed, 115, 117, [{"_id": 2, "at": 117}]),)
-    committer.commit(Commit(ranges={}, copies=copies, tables=(described(A, at=moment(115)),)))
-    committer.commit(Commit(ranges={A: Window(moment(115), moment(120))}))
-    feed.ddl.copied(copy_end(115))
-    feed.marks.mark(moment(120))
-    rest = ["recopy shop.a", "copy", "r2@117", "copied"]
-    assert feed.read(reader) == rest
-    assert feed.read() == [*shown, *rest]
-
-
-def test_a_table_that_is_dropped_before_anything_of_its_copy_anew_is_there_is_gone(feed: Feed) -> None:
-    feed.window(100, 110, [insert(A, 101, 1)])
-    _begin_again(feed, 110)
-    feed.ddl.apply(DropTables(names=(TableName("shop", "a"),)), NOTHING_SEEN, recorded(DdlType.DROP, 115))
-    feed.marks.mark(moment(120))
-    assert feed.read() == ["schema shop.a", "i1@101", "recopy shop.a", "copy", "schema shop.a", "drop shop.a"]
-
-
 def test_what_a_table_is_that_begins_again_is_written_before_it_begins(feed: Feed) -> None:
     """Whoever sees the DDL sees the schema. Without the schema, it says which file is missing."""
-    _begin_again(feed, 110)
+    schema, table = described(A, at=moment(110))
+    feed.ddl.apply(BeginAgain(name=table, schema=schema), NOTHING_SEEN, entered(110))
     feed.marks.mark(moment(115))
     [folder] = feed.store.names("schema")
     [name] = feed.store.names(f"schema/{folder}")
     feed.store.remove(f"schema/{folder}/{name}")
     with pytest.raises(MessageGap, match=f"{folder}/{name}: expected this file, since shop.a begins again"):
         feed.read()
-
-
-def test_a_table_that_is_copied_anew_lacks_what_is_skipped(feed: Feed) -> None:
-    feed.window(100, 105, [insert(A, 101, 1)])
-    feed.marks.mark(moment(120), {A: moment(105)})
-    reader = feed.reader()
-    assert feed.read(reader) == ["schema shop.a", "i1@101"]
-    _begin_again(feed, 110, skipped_from=moment(105))
-    again = (described(A, at=moment(110)),)
-    feed.committer().commit(Commit(ranges={}, copies=(copied(feed, 110, 112, [{"_id": 2, "at": 112}]),), tables=again))
-    feed.committer().commit(Commit(ranges={A: Window(moment(110), moment(130))}, tables=again))
-    feed.ddl.copied(copy_end(110))
-    feed.marks.mark(moment(130))
-    assert feed.read(reader) == ["recopy shop.a", "copy", "schema shop.a", "r2@112", "copied"]
-    directory = FeedDirectory(feed.store)
-    directory.look()
-    [message] = directory.ddls.values()
-    assert message.fields["skipped"] == {"from": pos_of(moment(105)), "to": pos_of(moment(110))}
 
 
 def test_a_place_of_any_length_has_a_file_of_its_own(feed: Feed) -> None:
@@ -325,30 +177,6 @@ def test_a_place_of_any_length_has_a_file_of_its_own(feed: Feed) -> None:
     assert sorted(message.pos for message in directory.ddls.values()) == list(map(pos_of, places))
     assert {table: list(found) for table, found in directory.schemas.items()} == dict.fromkeys(tables, places)
     assert directory.copied == {(table, place) for table in tables for place in places}
-
-
-def test_a_reader_that_goes_on_shows_what_is_new(feed: Feed) -> None:
-    reader = feed.reader()
-    feed.window(100, 110, [insert(A, 101, 1), insert(A, 108, 2)])
-    feed.marks.mark(moment(105))
-    assert feed.read(reader) == ["schema shop.a", "i1@101"]
-    feed.marks.mark(moment(110))
-    feed.window(110, 120, [insert(A, 111, 3)])
-    assert feed.read(reader) == ["i2@108"]
-    assert feed.read(reader) == []
-    feed.marks.mark(moment(120))
-    assert feed.read(reader) == ["i3@111"]
-
-
-def test_a_table_that_is_behind_is_shown_as_far_as_it_is(feed: Feed) -> None:
-    reader = feed.reader()
-    feed.window(100, 110, [insert(A, 101, 1), insert(B, 102, 2, "b")], A, B)
-    feed.window(110, 120, [insert(A, 111, 3)], A)
-    feed.marks.mark(moment(120), {B: moment(110)})
-    assert feed.read(reader) == ["schema shop.a", "schema shop.a", "i1@101", "i2@102", "i3@111"]
-    feed.window(110, 130, [insert(A, 121, 4), insert(B, 112, 5, "b")], A, B)
-    feed.marks.mark(moment(130))
-    assert feed.read(reader) == ["i5@112", "i4@121"]
 
 
 def test_an_old_owners_late_mark_does_no_harm(feed: Feed) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from changefeed.errors import SinkUnavailable
 from sink.files.leftovers import FileLeftovers
-from tests.component.sink.files.feed import IDENTITY, A, Feed, insert, moment
+from tests.component.sink.files.feed import IDENTITY, Feed
+from tests.component.sink.vocabulary import A, insert, moment
 
 _ROWS = 2_000
 

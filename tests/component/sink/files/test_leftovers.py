@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,13 +11,18 @@ from changefeed.errors import SinkRefused, SinkUnavailable
 from sink.files.leftovers import FileLeftovers
 from sink.files.stores.store import Store
 from sink.receipt import Commit
-from tests.component.sink.files.feed import IDENTITY, A, Feed, copied, described, insert, moment
+from tests.component.sink.files.feed import IDENTITY, Feed, copied
+from tests.component.sink.vocabulary import A, described, insert, moment
 
 _GONE, _ALIVE = 7, 8
 
 
 @pytest.fixture
-def feed(place: str) -> Feed:
+def feed(tmp_path: Path) -> Feed:
+    return _grown(f"file://{tmp_path}/orders")
+
+
+def _grown(place: str) -> Feed:
     feed = Feed(place)
     feed.window(100, 110, [insert(A, 101, 1)], epoch=_GONE)
     feed.committer(_GONE).commit(Commit(ranges={}, copies=(copied(feed, 100, 103, [{"_id": 3, "at": 103}]),)))
@@ -39,7 +45,8 @@ def _files(feed: Feed, epoch: int) -> int:
     return len(feed.store.names(f"data/{epoch}"))
 
 
-def test_only_what_a_gone_node_did_not_commit_is_removed(feed: Feed) -> None:
+def test_only_what_a_gone_node_did_not_commit_is_removed(place: str) -> None:
+    feed = _grown(place)
     shown = feed.read()
     assert {"i1@101", "r3@103", "i2@112"} < set(shown)
     assert _sweep(feed) == 0

@@ -18,7 +18,8 @@ from sink.files.row_writer import FileRowWriter
 from sink.files.stores.store import NewFile, Store
 from sink.receipt import Commit
 from sink.row import RowChange
-from tests.component.sink.files.feed import A, Feed, copied, copy_end, insert, moment
+from tests.component.sink.files.feed import Feed, copied
+from tests.component.sink.vocabulary import A, copy_end, insert, moment
 
 _LATIN_1 = b"\x19\0\0\0\x02_id\0\x02\0\0\0f\0\x02t\0\x02\0\0\0\xe9\0\0"
 _LARGEST_DATE = bson.encode({"_id": 5, "at": bson.DatetimeMS(2**63 - 1)})

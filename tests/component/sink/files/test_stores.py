@@ -8,6 +8,7 @@ import pytest
 
 from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.errors import SinkRefused, SinkUnavailable
+from devstack.s3.server import PAGE
 from sink.files.stores.directory import Directory
 from sink.files.stores.opening import open_store
 from sink.files.stores.store import Store, create_same
@@ -72,11 +73,11 @@ def test_names_are_sorted_and_those_of_one_folder(store: Store) -> None:
 
 
 def test_names_come_in_pages(store: Store) -> None:
-    expected = [f"{number:012d}.json" for number in range(1_005)]
+    expected = [f"{number:012d}.json" for number in range(PAGE + 5)]
     for name in expected:
         store.new(f"log/7/{name}").end()
     assert store.names("log/7") == expected
-    assert store.names("log/7", after=expected[1_000]) == expected[1_001:]
+    assert store.names("log/7", after=expected[PAGE]) == expected[PAGE + 1 :]
 
 
 def test_what_is_not_there_is_none_and_may_be_removed(store: Store) -> None:

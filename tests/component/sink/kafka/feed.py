@@ -6,48 +6,17 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
-import bson
-
-from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.errors import SinkUnavailable
-from changefeed.event import RowType
-from changefeed.position import Position
-from changefeed.table import TableId, TableKind, TableName, TableSchema
+from changefeed.table import TableKind, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
 from sink.kafka.brokers.clients import kafka_clients
 from sink.kafka.brokers.topic_admin import TopicAdmin
 from sink.kafka.kafka_event_sink import KafkaEventSink
 from sink.kafka.topics import Topics
-from sink.row import RowChange, TargetTable, WriteResult
+from sink.row import RowChange, WriteResult
 from tests.component.sink.kafka.seen import Seen, seen
-
-A, B = TableId("aa" * 16), TableId("bb" * 16)
-
-
-def moment(seconds: int, index: int | None = None) -> Position:
-    return Position(ClusterTime(seconds, 1), "" if index is None else f"{index:08X}")
-
-
-def target(table: TableId = A, name: str = "a") -> TargetTable:
-    return TargetTable(id=table, source=TableName("shop", name), name=TableName("shop", name), version=moment(100))
-
-
-def schema(table: TableId = A, name: str = "a") -> tuple[TableSchema, TableName]:
-    return TableSchema(id=table, name=TableName("shop", name), valid_from=moment(100)), TableName("shop", name)
-
-
-def insert(at: int, key: int, table: TargetTable | None = None, size: int = 0) -> RowChange:
-    document = bson.encode({"_id": key, "at": at, "text": "x" * size})
-    return RowChange(
-        table=table or target(),
-        type=RowType.INSERT,
-        key=bson.encode({"_id": key}),
-        document=document,
-        update=None,
-        time=ClusterTime(at, 1).to_int(),
-        token=b"00000000",
-    )
+from tests.component.sink.vocabulary import LIFE, described
 
 
 class KafkaFeed:
@@ -68,9 +37,9 @@ class KafkaFeed:
         self.sink = KafkaEventSink("orders", self.options, None)
         self.writer = self.sink.writer(7, self.permit)
 
-    def claim(self, *tables: tuple[TableSchema, TableName], life: str = "c/1") -> None:
+    def claim(self, *tables: tuple[TableSchema, TableName], life: str = LIFE) -> None:
         """Returns when the brokers show who leads the topics: for a moment after they are made, nobody does."""
-        begun = tables or [schema()]
+        begun = tables or [described()]
         self.sink.claim(life, begun, self.permit)
         self.shown([self.topics.of(name) for table, name in begun if table.kind is not TableKind.VIEW])
 

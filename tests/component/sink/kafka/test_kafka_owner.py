@@ -19,8 +19,9 @@ from devstack.kafka.broker import KafkaBroker
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, DropTables, RenameTable, Skip
 from sink.kafka.brokers.topic_admin import Topic, TopicAdmin
 from sink.kafka.owner_log import KafkaMarks
-from tests.component.sink.kafka.feed import A, B, KafkaFeed, insert, moment, schema
+from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.kafka.seen import Seen, seen
+from tests.component.sink.vocabulary import A, B, described, insert, moment
 
 _NOTHING = Observation(tables={})
 _ONE, _OTHER, _VIEW = TableName("shop", "a"), TableName("shop", "z"), TableName("shop", "v")
@@ -92,7 +93,7 @@ def test_a_topic_is_called_deleted_only_if_no_broker_shows_it_for_a_while(
         return shown(admin, names, rights=rights) if found is None else found
 
     monkeypatch.setattr(TopicAdmin, "existing", lagging)
-    feed.window([insert(200, 1)])
+    feed.window([insert(A, 200, 1)])
     assert len(feed.rows()) == 1
 
 
@@ -146,7 +147,7 @@ def test_marks_go_to_partitions_with_messages_and_now_and_then_to_all(kafka: Kaf
     everywhere = dict.fromkeys(range(6), 1)
     marks.mark(moment(300), {}, [_ONE, _OTHER])
     assert _marked(feed) == everywhere
-    feed.window([insert(301, 1)])
+    feed.window([insert(A, 301, 1)])
     (row,) = feed.rows()
     clock.now += 1
     marks.mark(moment(302), {}, [_ONE])
@@ -164,7 +165,7 @@ def test_marks_go_to_partitions_with_messages_and_now_and_then_to_all(kafka: Kaf
 
 def test_a_mark_names_the_tables_that_are_behind_or_is_that_of_the_lowest(kafka: KafkaBroker) -> None:
     feed = KafkaFeed(kafka)
-    feed.claim(schema(), schema(B, "b"))
+    feed.claim(described(), described(B, "b"))
     marks = _marks(feed, _Clock())
     marks.mark(moment(300), MappingProxyType({B: moment(250)}), [_ONE])
     many = {TableId(f"{number:032x}"): moment(200 + number) for number in range(1001)}

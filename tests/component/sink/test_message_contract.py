@@ -1,0 +1,253 @@
+"""The contract of sinks of messages: what tasks, processors and owners write into a folder, a bucket or topics is read back in the order
+of the source, each message once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.errors import TargetOccupied
+from changefeed.event import DdlType
+from sink.ddl import CreateTable, DropTables, RenameTable
+from sink.events.pos import pos_of
+from sink.reading.stored_message import StoredMessage
+from tests.component.sink.messages import Messages, filed, in_topics
+from tests.component.sink.vocabulary import A, B, described, insert, moment, named, text_of
+
+_BOTH = described(A), described(B, "b")
+
+
+@pytest.fixture(params=["folder", "topics"])
+def messages(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Messages]:
+    match request.param:
+        case "folder":
+            made = filed(f"file://{tmp_path}/orders")
+        case "bucket":
+            made = filed(request.getfixturevalue("bucket"))
+        case _:
+            made = in_topics(request.getfixturevalue("kafka"))
+    with closing(made):
+        yield made
+
+
+in_a_bucket_too = pytest.mark.parametrize("messages", ["folder", "bucket", "topics"], indirect=True)
+"""What each kind of store has a part in. Beyond that, a bucket differs from a folder below the port of stores, which has a contract of its own."""
+
+
+@in_a_bucket_too
+def test_each_message_is_shown_once_before_the_mark(messages: Messages) -> None:
+    """Windows of two nodes overlap, hold more than they say, and are written again. What a zombie sends comes late."""
+    messages.claim(described())
+    first, second, third, late = (insert(A, at, key) for at, key in ((101, 1), (106, 2), (112, 3), (119, 4)))
+    messages.window(100, 110, [first, second, third, late])
+    reader = messages.reader()
+    assert messages.read(reader) == []
+    messages.mark(105)
+    assert messages.read(reader) == ["schema shop.a", "i1@101"]
+    assert messages.read(reader) == []
+    messages.window(105, 120, [second, third, late], epoch=8)
+    messages.window(100, 115, [first, second, third], epoch=9)
+    messages.mark(118)
+    assert messages.read(reader) == ["i2@106", "i3@112"]
+    messages.window(100, 110, [first, second])
+    messages.window(120, 130, [insert(A, 121, 5)])
+    messages.mark(130)
+    assert messages.read(reader) == ["i4@119", "i5@121"]
+    assert messages.read() == ["schema shop.a", "i1@101", "i2@106", "i3@112", "i4@119", "i5@121"]
+
+
+@in_a_bucket_too
+def test_ddls_stand_in_their_place_each_once(messages: Messages) -> None:
+    messages.claim(described())
+    messages.window(100, 103, [insert(A, 101, 1)])
+    for _ in range(2):
+        messages.apply(RenameTable(name=named("a"), to=named("z"), replaces=False), DdlType.RENAME, 103)
+        messages.apply(CreateTable(name=named("b"), options=Document.of({})), DdlType.CREATE, 104, B)
+    messages.window(103, 110, [insert(A, 105, 2, "z")])
+    created = moment(104, 0)
+    messages.window(104, 110, [insert(B, 106, 3, "b")], described(B, "b", created), epoch=8, since=created)
+    for _ in range(2):
+        messages.apply(DropTables(names=(named("z"),)), DdlType.DROP, 110)
+    messages.window(110, 120, [], described(B, "b"))
+    messages.mark(120)
+    made = ["rename shop.a", "create shop.b", "i2@105", "i3@106", "drop shop.z"]
+    assert messages.read() == ["schema shop.a", "i1@101", *made]
+
+
+@in_a_bucket_too
+def test_a_copied_document_stands_at_the_time_of_its_reading(messages: Messages) -> None:
+    messages.claim(described())
+    for at in (102, 104):
+        messages.copy(100, at, [{"_id": 7, "at": at}])
+    messages.window(100, 110, [insert(A, 103, 7), insert(A, 106, 8)])
+    messages.copied(100, 105)
+    messages.mark(110)
+    shown = ["copy", "schema shop.a", "r7@102", "i7@103", "r7@104", "copied", "i8@106"]
+    assert messages.read() == shown
+
+
+def test_a_copy_goes_on_until_it_is_said_to_be_complete(messages: Messages) -> None:
+    messages.claim(described())
+    reader = messages.reader()
+    messages.copy(100, 102, [{"_id": 7, "at": 102}])
+    messages.window(100, 105, [insert(A, 103, 8)])
+    messages.mark(105)
+    assert messages.read(reader) == ["copy", "schema shop.a", "r7@102", "i8@103"]
+    messages.copy(100, 107, [{"_id": 9, "at": 107}])
+    messages.window(105, 110, [insert(A, 106, 10)])
+    messages.mark(110)
+    assert messages.read(reader) == ["i10@106", "r9@107"]
+    messages.window(110, 120, [insert(A, 111, 11)])
+    messages.copied(100, 110)
+    messages.mark(120)
+    assert messages.read(reader) == ["copied", "i11@111"]
+
+
+def test_what_was_read_just_before_the_copys_start_is_shown(messages: Messages) -> None:
+    messages.claim(described())
+    messages.mark(100)
+    reader = messages.reader()
+    assert messages.read(reader) == []
+    messages.copy(100, ClusterTime(100, 1).previous(), [{"_id": 7, "at": 99}])
+    messages.window(100, 110, [insert(A, 101, 8)])
+    for _ in range(2):
+        messages.copied(100, 101)
+    messages.mark(110)
+    shown = messages.read(reader)
+    assert shown[:3] == ["copy", "schema shop.a", "r7@99"]
+    assert sorted(shown[3:]) == ["copied", "i8@101"]
+
+
+def test_a_copy_that_begins_again_is_said(messages: Messages) -> None:
+    messages.claim(described())
+    messages.copy(100, 102, [{"_id": 7, "at": 102}])
+    for _ in range(2):
+        messages.ddl.recopy(A, named("a"), moment(105))
+    messages.copy(105, 107, [{"_id": 8, "at": 107}])
+    messages.window(105, 110, [insert(A, 109, 9)])
+    messages.copied(105, 108)
+    messages.mark(110)
+    assert messages.read() == ["copy", "schema shop.a", "r7@102", "recopy shop.a", "copy", "r8@107", "copied", "i9@109"]
+
+
+@pytest.mark.parametrize("before", ["nothing", "a part of a copy", "rows"])
+def test_a_copy_anew_that_is_interrupted_at_once_begins_at_the_interruption(messages: Messages, before: str) -> None:
+    """Nothing of it was written, so no row says what the table was where it began."""
+    messages.claim(described())
+    match before:
+        case "a part of a copy":
+            messages.copy(100, 102, [{"_id": 1, "at": 102}])
+        case "rows":
+            messages.window(100, 110, [insert(A, 101, 1)])
+    messages.begin_again(110)
+    messages.ddl.recopy(A, named("a"), moment(115))
+    messages.mark(115)
+    reader = messages.reader()
+    shown = messages.read(reader)
+    assert shown[-3:] == ["recopy shop.a", "copy", "schema shop.a"]
+    if before == "rows":
+        assert shown[:-3] == ["schema shop.a", "i1@101"]
+    again = (described(A, at=moment(115)),)
+    messages.copy(115, 117, [{"_id": 2, "at": 117}], tables=again)
+    messages.window(115, 120, [], *again)
+    messages.copied(115, 118)
+    messages.mark(120)
+    rest = ["recopy shop.a", "copy", "r2@117", "copied"]
+    assert messages.read(reader) == rest
+    assert messages.read() == [*shown, *rest]
+
+
+def test_a_table_that_is_dropped_before_anything_of_its_copy_anew_is_there_is_gone(messages: Messages) -> None:
+    messages.claim(described())
+    messages.window(100, 110, [insert(A, 101, 1)])
+    messages.begin_again(110)
+    messages.apply(DropTables(names=(named("a"),)), DdlType.DROP, 115)
+    messages.mark(120)
+    assert messages.read() == ["schema shop.a", "i1@101", "recopy shop.a", "copy", "schema shop.a", "drop shop.a"]
+
+
+def test_a_table_that_is_copied_anew_lacks_what_is_skipped(messages: Messages) -> None:
+    messages.claim(described())
+    messages.window(100, 105, [insert(A, 101, 1)])
+    messages.mark(120, a=105)
+    reader = messages.reader()
+    assert messages.read(reader) == ["schema shop.a", "i1@101"]
+    messages.begin_again(110, skipped_from=moment(105))
+    again = (described(A, at=moment(110)),)
+    messages.copy(110, 112, [{"_id": 2, "at": 112}], tables=again)
+    messages.window(110, 130, [], *again)
+    messages.copied(110, 113)
+    messages.mark(130)
+    round = reader.look()
+    assert round is not None
+    shown = [each.content for each in reader.read(round)]
+    assert list(map(text_of, shown)) == ["recopy shop.a", "copy", "schema shop.a", "r2@112", "copied"]
+    assert isinstance(shown[0], StoredMessage)
+    assert shown[0].fields["skipped"] == {"from": pos_of(moment(105)), "to": pos_of(moment(110))}
+
+
+def test_a_table_that_is_behind_is_shown_as_far_as_it_is(messages: Messages) -> None:
+    messages.claim(*_BOTH)
+    reader = messages.reader()
+    messages.window(100, 110, [insert(A, 101, 1), insert(B, 102, 2, "b")], *_BOTH)
+    messages.window(110, 120, [insert(A, 111, 3)])
+    messages.mark(120, b=110)
+    assert messages.read(reader) == ["schema shop.a", "schema shop.b", "i1@101", "i2@102", "i3@111"]
+    messages.window(110, 130, [insert(A, 121, 4), insert(B, 112, 5, "b")], *_BOTH)
+    messages.mark(130)
+    assert messages.read(reader) == ["i5@112", "i4@121"]
+
+
+def test_a_reader_never_goes_back_for_an_old_owners_late_mark(messages: Messages) -> None:
+    messages.claim(*_BOTH)
+    reader = messages.reader()
+    messages.window(100, 110, [insert(A, 101, 1), insert(A, 108, 2), insert(B, 104, 3, "b")], *_BOTH)
+    messages.mark(110)
+    assert len(messages.read(reader)) == 5
+    messages.mark(105, b=103)
+    assert messages.read(reader) == []
+    messages.window(110, 120, [insert(A, 111, 4), insert(B, 112, 5, "b")], *_BOTH)
+    messages.mark(120, b=110)
+    assert messages.read(reader) == ["i4@111"]
+    messages.mark(120)
+    assert messages.read(reader) == ["i5@112"]
+
+
+def test_a_reader_goes_on_from_a_bookmark(messages: Messages) -> None:
+    messages.claim(described())
+    messages.window(100, 110, [insert(A, 101, 1), insert(A, 102, 2)])
+    messages.mark(110)
+    reader = messages.reader()
+    assert len(messages.read(reader)) == 3
+    messages.ddl.recopy(A, named("a"), moment(112))
+    messages.window(110, 130, [insert(A, 111, 3), insert(A, 121, 4)])
+    messages.mark(120)
+    round, bookmark = reader.look(), reader.bookmark
+    assert round is not None
+    shown = [each.content for each in reader.read(round)]
+    other = messages.reader()
+    skimmed = [each.content for each in other.skim(round.before, bookmark)]
+    assert [each.fields["op"] for each in skimmed if isinstance(each, StoredMessage)] == ["b"]
+    assert [each.content for each in other.read(round)] == shown
+    messages.mark(130)
+    assert messages.read(other) == messages.read(reader) == ["i4@121"]
+
+
+@in_a_bucket_too
+def test_a_place_is_that_of_one_life_of_a_changefeed(messages: Messages) -> None:
+    assert list(messages.sink.obstacles([named("a")])) == []
+    for _ in range(2):
+        messages.claim(described())
+    messages.sink.confirm("c/1")
+    messages.window(100, 110, [insert(A, 101, 1)])
+    assert len(list(messages.sink.obstacles([named("a")]))) == 1
+    with pytest.raises(TargetOccupied):
+        messages.claim(described(), life="c/2")
+    with pytest.raises(TargetOccupied):
+        messages.sink.confirm("c/2")
