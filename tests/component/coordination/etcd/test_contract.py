@@ -38,7 +38,7 @@ class Bench:
     etcd: Etcd
     prefix: str
     compact: Callable[[int], None]
-    let_expire: Callable[[int], None]
+    let_expire: Callable[[int], object]
 
     def put(self, name: str, value: bytes = b"x", lease: int = 0) -> int:
         result = self.etcd.txn([], [Put(self.prefix + name, value, lease)])
