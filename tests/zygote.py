@@ -2,7 +2,7 @@
 
 Python needs a second of CPU to import what a command needs, two for a node, and a run of all tests starts a thousand of them. A forked
 process is as separate as one that was executed: it has its own memory, environment, streams and exit code, and no threads or connections
-of its parent. What reads its environment when it is imported, the failpoints, is executed afresh.
+of its parent. Failpoints, which read the environment when they are imported, are read anew.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol
 
+from coordination import failpoint
+
 SLUICE = Path(sys.executable).with_name("sluice")
 _ROOT = Path(__file__).parents[1]
 _IMPORTED = ("cli.main", "node.process", "processor.processor", "owner.owner")
-_AFRESH = "SLUICE_FAILPOINTS"
 _MOST_BYTES = 1 << 20
 
 
@@ -58,9 +59,6 @@ def start(
     stderr: IO[Any] | None = None,
 ) -> Process:
     """`command`: `sluice` or the path of a Python script, and its arguments. A stream that is not given is this process's own."""
-    if environment.get(_AFRESH):
-        program = [command[0]] if command[0] == str(SLUICE) else [sys.executable, command[0]]
-        return subprocess.Popen([*program, *command[1:]], env=environment, stdin=stdin, stdout=stdout, stderr=stderr)
     streams = [own if given is None else given.fileno() for own, given in enumerate((stdin, stdout, stderr))]
     return _zygote().fork(command, environment, streams)
 
@@ -178,6 +176,7 @@ def _become(request: Mapping[str, Any], handles: Sequence[int]) -> Callable[[], 
         os.close(handle)
     os.environ.clear()
     os.environ.update(request["environment"])
+    importlib.reload(failpoint)
     os.chdir(request["directory"])
     random.seed()
     program, *_ = sys.argv = request["command"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -27,44 +28,70 @@ from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay
 from source.tables.chunks import divide
 from source.tables.row_read import read_row
 from source.tables.stable_catalog import read_stable_catalog
-from tests.conftest import ReplicaSets
 
-_APP = "sluice-preference"
 _TABLE = TableName("shop", "orders")
 _TAGGED = "readPreference=secondary&readPreferenceTags=use:reports"
 _OF_ALL = {"hello", "isMaster", "ismaster", "endSessions"}
 """Commands that every member receives, also from the driver."""
 
 
+class Members:
+    """A replica set of which one secondary has the tag for reports, and each member logs each command. `app`: this test's name there."""
+
+    def __init__(self, standing: ReplicaSet) -> None:
+        self.set = standing
+        self.app = f"sluice-{uuid.uuid4().hex[:8]}"
+
+    def connect(self, options: str) -> Client:
+        return connect(f"{self.set.uri}&{options}", app_name=self.app, capture=Capture.OPLOG)
+
+    @property
+    def primary(self) -> MongoDB:
+        return self.set.primary()
+
+    @property
+    def reports(self) -> MongoDB:
+        with self.set.client() as client:
+            configured = client.admin.command("replSetGetConfig")["config"]["members"]
+        [address] = [member["host"] for member in configured if member.get("tags")]
+        return next(member for member in self.set.members if self.set.address_of(member) == address)
+
+    def served(self, member: MongoDB) -> set[str]:
+        """The names of our commands in the member's log."""
+        return set(self._commands(member)) - _OF_ALL
+
+    def reading(self, command: str) -> list[MongoDB]:
+        return [member for member in self.set.members if command in self.served(member)]
+
+    def _commands(self, member: MongoDB) -> Iterator[str]:
+        for line in member.log.read_text(encoding="utf-8").splitlines():
+            attributes = json.loads(line).get("attr", {}) if self.app in line else {}
+            if attributes.get("appName") == self.app and "command" in attributes:
+                yield next(iter(attributes["command"]))
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+    directory = tmp_path_factory.mktemp("preference")
+    with ReplicaSet("rs", directory, directory, options=("--slowms", "-1")) as found:
+        with found.client() as client:
+            configuration = client.admin.command("replSetGetConfig")["config"]
+            reports = found.address_of(found.secondaries()[0])
+            for member in configuration["members"]:
+                member["tags"] = {"use": "reports"} if member["host"] == reports else {}
+            configuration["version"] += 1
+            client.admin.command("replSetReconfig", configuration)
+            client["shop"].get_collection("orders").insert_many([{"_id": n, "text": "x" * 1000} for n in range(3000)])
+        yield found
+
+
 @pytest.fixture
-def members(own_replica_set: ReplicaSets) -> ReplicaSet:
-    """One secondary has the tag for reports; every member logs each command."""
-    found = own_replica_set("rs")
-    with found.client() as client:
-        configuration = client.admin.command("replSetGetConfig")["config"]
-        reports = found.address_of(found.secondaries()[0])
-        for member in configuration["members"]:
-            member["tags"] = {"use": "reports"} if member["host"] == reports else {}
-        configuration["version"] += 1
-        client.admin.command("replSetReconfig", configuration)
-        client["shop"].get_collection("orders").insert_many([{"_id": n, "text": "x" * 1000} for n in range(3000)])
-    found.wait_until_whole()
-    for member in found.members:
-        with member.client() as client:
-            client.admin.command("profile", 0, slowms=-1)
-    return found
-
-
-def served(member: MongoDB) -> set[str]:
-    """The names of our commands in the member's log."""
-    return set(_commands(member)) - _OF_ALL
-
-
-def _commands(member: MongoDB) -> Iterator[str]:
-    for line in member.log.read_text(encoding="utf-8").splitlines():
-        attributes = json.loads(line).get("attr", {}) if _APP in line else {}
-        if attributes.get("appName") == _APP and "command" in attributes:
-            yield next(iter(attributes["command"]))
+def members(standing: ReplicaSet) -> Iterator[Members]:
+    standing.wait_until_whole()
+    yield Members(standing)
+    for member in standing.members:
+        if not member.running:
+            member.start()
 
 
 def read_a_row(client: Client, id_: TableId) -> None:
@@ -105,53 +132,50 @@ def read_everything(client: Client) -> TableId:
     ],
 )
 def test_all_reads_go_to_one_member_of_those_that_are_preferred_and_writes_to_the_primary(
-    members: ReplicaSet, preference: str, which: str
+    members: Members, preference: str, which: str
 ) -> None:
-    primary, secondaries = members.primary(), members.secondaries()
-    with connect(f"{members.uri}&{preference}", app_name=_APP, capture=Capture.OPLOG) as client:
+    primary = members.primary
+    with members.connect(preference) as client:
         client.admin.command("hello")  # a primary is preferred only once it is discovered
         NoteKeeper(client).write(newest_time(client))
         read_everything(client)
-    reading = [member for member in members.members if "listCollections" in served(member)]
-    assert len(reading) == 1
+    [reading] = members.reading("listCollections")
     match which:
         case "one secondary":
-            assert reading[0] in secondaries
+            assert reading is not primary
         case "the tagged":
-            assert reading[0] is secondaries[0]
+            assert reading is members.reports
         case "the primary":
-            assert reading[0] is primary
+            assert reading is primary
     division = "splitVector" if preference == "retryReads=true" else "aggregate"  # secondaries refuse `splitVector`
-    assert {"find", "collStats", division, "listDatabases", "listIndexes", "ping"} <= served(reading[0])
-    assert "appendOplogNote" in served(primary)
-    for member in members.members:
-        if member is not reading[0]:
-            assert served(member) <= {"appendOplogNote"}
+    assert {"find", "collStats", division, "listDatabases", "listIndexes", "ping"} <= members.served(reading)
+    assert "appendOplogNote" in members.served(primary)
+    for member in members.set.members:
+        if member is not reading:
+            assert members.served(member) <= {"appendOplogNote"}
 
 
-def test_another_is_read_when_the_member_is_gone_and_then_stayed_with(members: ReplicaSet) -> None:
-    preference = "&readPreference=secondary&serverSelectionTimeoutMS=20000"
-    with connect(members.uri + preference, app_name=_APP, capture=Capture.OPLOG) as client:
+def test_another_is_read_when_the_member_is_gone_and_then_stayed_with(members: Members) -> None:
+    with members.connect("readPreference=secondary&serverSelectionTimeoutMS=180000") as client:
         id_ = read_everything(client)
-        [first] = [member for member in members.members if "find" in served(member)]
+        [first] = members.reading("find")
         first.kill()
-        [second] = [member for member in members.secondaries() if member is not first]
+        [second] = [member for member in members.set.secondaries() if member is not first]
         read_a_row(client, id_)
         first.start()
-        members.wait_until_whole()
+        members.set.wait_until_whole()
         read_everything(client)
-    assert "listCollections" in served(second)
-    assert "listCollections" in served(first)  # before it was killed
-    assert served(members.primary()) == set()
+    assert "listCollections" in members.served(second)
+    assert "listCollections" in members.served(first)  # before it was killed
+    assert members.served(members.primary) == set()
 
 
-def test_a_secondary_is_read_while_there_is_no_primary(members: ReplicaSet) -> None:
-    preference = "&readPreference=secondary&serverSelectionTimeoutMS=20000"
-    with connect(members.uri + preference, app_name=_APP, capture=Capture.OPLOG) as client:
+def test_a_secondary_is_read_while_there_is_no_primary(members: Members) -> None:
+    with members.connect("readPreference=secondary&serverSelectionTimeoutMS=180000") as client:
         start = Position(majority_time(client).next())
         id_ = read_everything(client)
-        [reading] = [member for member in members.members if "find" in served(member)]
-        for other in members.members:
+        [reading] = members.reading("find")
+        for other in members.set.members:
             if other is not reading:
                 other.kill()
         with closing(open_ddl_watch(client, start, Capture.OPLOG)) as watch:
@@ -159,13 +183,13 @@ def test_a_secondary_is_read_while_there_is_no_primary(members: ReplicaSet) -> N
         read_a_row(client, id_)
 
 
-def test_a_catalog_is_read_from_the_member_whose_ddl_is_watched(members: ReplicaSet) -> None:
-    with connect(f"{members.uri}&readPreference=secondary", app_name=_APP, capture=Capture.OPLOG) as client:
+def test_a_catalog_is_read_from_the_member_whose_ddl_is_watched(members: Members) -> None:
+    with members.connect("readPreference=secondary") as client:
         reading = read_stable_catalog(
             client, lambda name: name == _TABLE, lambda start: open_ddl_watch(client, start, Capture.OPLOG)
         )
     assert [schema.name for schema in reading.tables] == [_TABLE]
-    assert served(members.primary()) == set()
+    assert members.served(members.primary) == set()
 
 
 def test_change_streams_read_no_other_than_the_primary(source_uri: str) -> None:
