@@ -59,6 +59,7 @@ def feed(
     target_client.drop_database(database)
 
 
+@pytest.mark.soak
 def test_what_is_consumed_equals_the_source_though_the_broker_and_the_consumer_were_killed(feed: Consumed) -> None:
     feed.create()
     with writing(feed.source, TABLES):
