@@ -62,14 +62,46 @@ _SLOW_READS = (0.3, 1.0, 2.0)
 _LIMITS = ("4 docs/s", "10 docs/s", "30 docs/s")
 _SOURCE_VERSIONS = ((6, 0), (8, 0))
 
+_SWITCHES = ("limited", "delayed", "kept", "slow", "refusing")
+"""The fields of a mode that are switches, under the same name as on the command line."""
+
 Planted = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """What a run differs in from those of other seeds. What is None is decided by the seed."""
+
+    faults: bool = True
+    limited: bool = False
+    """Its tasks wait for limits most of the time."""
+    delayed: bool = False
+    """It applies what the source has had for some seconds."""
+    sharded: bool | None = None
+    """Its source is a sharded cluster."""
+    kept: bool = False
+    """Its copies may remove nothing at the target."""
+    slow: bool = False
+    """The target is slow with one table, and nothing else goes wrong."""
+    refusing: bool = False
+    """The target refuses many changes of rows that it has."""
+
+    def __str__(self) -> str:
+        """As on the command line."""
+        chosen = {"calm": not self.faults, "sharded": self.sharded is True, "no-sharded": self.sharded is False}
+        chosen |= {name: getattr(self, name) for name in _SWITCHES}
+        return "".join(f" --{name}" for name, on in chosen.items() if on)
+
+    def is_sharded(self, seed: int) -> bool:
+        if self.sharded is not None:
+            return self.sharded
+        return not self.kept and Random(f"sharded {seed}").random() < _SHARDED
 
 
 @dataclass(frozen=True)
 class Outcome:
     seed: int
-    options: str = ""
-    """What its run differed in, as on the command line."""
+    mode: Mode
     error: str = ""
     history: list[str] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
@@ -79,77 +111,48 @@ class Outcome:
     took: float = 0.0
 
 
-def simulate(
-    seed: int,
-    *,
-    faults: bool = True,
-    limited: bool = False,
-    delayed: bool = False,
-    sharded: bool | None = None,
-    kept: bool = False,
-    slow: bool = False,
-    refusing: bool = False,
-    planted: Planted = nullcontext,
-    keep_history: bool = False,
-) -> Outcome:
-    """`sharded`: whether its source is a sharded cluster; otherwise the seed decides. `limited`: its tasks wait for limits most of the time. `delayed`: it applies what the source has had for some seconds. `kept`: its copies may remove
-    nothing at the target. `slow`: the target is slow with one table, and nothing else goes wrong. `refusing`: the target refuses many changes of rows that
-    it has. `planted`: bugs to be found.
-    """
-    begun, given = time.perf_counter(), sharded
+def simulate(seed: int, *, planted: Planted = nullcontext, keep_history: bool = False, **mode: Any) -> Outcome:
+    """`planted`: bugs to be found. `mode`: the fields of its `Mode`."""
+    begun, chosen = time.process_time(), Mode(**mode)
     machine = Machine(seed)
     with installed(machine):
-        if sharded is None:
-            sharded = not kept and Random(f"sharded {seed}").random() < _SHARDED
-        version = None if sharded else machine.random.choice(_SOURCE_VERSIONS)
+        version = None if chosen.is_sharded(seed) else machine.random.choice(_SOURCE_VERSIONS)
         cluster = Cluster(machine, source_version=version)
         error = ""
         with wired(cluster), planted():
             try:
-                if slow:
+                if chosen.slow:
                     _live_beside_a_slow_table(machine, cluster)
                 else:
-                    _live(
-                        machine,
-                        cluster,
-                        faults=faults,
-                        limited=limited,
-                        delayed=delayed,
-                        kept=kept,
-                        refusing=refusing,
-                    )
+                    _live(machine, cluster, chosen)
             except Violation as violation:
                 error = str(violation)
             except Exception:  # noqa: BLE001  # every error counts as a failure of this seed
                 error = traceback.format_exc(limit=-8)
             machine.close()
-    chosen = {"calm": not faults, "limited": limited, "delayed": delayed, "kept": kept, "slow": slow}
-    chosen |= {"refusing": refusing, "sharded": given is True, "no-sharded": given is False}
     return Outcome(
         seed=seed,
-        options="".join(f" --{name}" for name, on in chosen.items() if on),
+        mode=chosen,
         error=error,
         history=machine.history if error or keep_history else [],
         met=machine.met,
         actions=machine.actions,
         simulated=machine.now,
-        took=time.perf_counter() - begun,
+        took=time.process_time() - begun,
     )
 
 
-def _live(
-    machine: Machine, cluster: Cluster, *, faults: bool, limited: bool, delayed: bool, kept: bool, refusing: bool
-) -> None:
-    random = machine.random
+def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
+    random, kept = machine.random, mode.kept
     late = Random(f"late tables {machine.seed}")
     """Apart from the other choices, so that seeds without them stay what they are."""
     added = "crm" if late.random() < _LATE or kept else None
     agreement = Agreement(routed=random.random() < 0.5, late=added, kept=kept)
     capture, always = _capture(cluster, random)
     machine.count(f"capture: {capture}")
-    limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if limited else {}
-    delay = {"delay": random.choice(("1s", "3s", "10s"))} if delayed else {}
-    options = _configuration(machine.seed, random, agreement, always, letters=refusing)
+    limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if mode.limited else {}
+    delay = {"delay": random.choice(("1s", "3s", "10s"))} if mode.delayed else {}
+    options = _configuration(machine.seed, random, agreement, always, letters=mode.refusing)
     configuration = Configuration.parse({**options, **limits, **delay})
     judge = cluster.judge = Judge(cluster, agreement)
     share, clones = random.choice(_DENSE_DDL if kept else _DDL), always is Capture.OPLOG
@@ -173,9 +176,7 @@ def _live(
     user = User(cluster, random)
     user.repairs = user.repairs and not kept
     letters = configuration.dead_letter is not None
-    accidents = (
-        _accidents(cluster, random, end, user, kept=kept, letters=letters, refusing=refusing) if faults else None
-    )
+    accidents = _accidents(cluster, random, end, user, mode, letters=letters) if mode.faults else None
     machine.run(end, lambda: bool(judge.failed))
     if accidents is not None:
         accidents.end()
@@ -221,13 +222,11 @@ def _live_beside_a_slow_table(machine: Machine, cluster: Cluster) -> None:
         raise Violation("I6: " + "; ".join(differences))
 
 
-def _accidents(
-    cluster: Cluster, random: Random, end: float, user: User, *, kept: bool, letters: bool, refusing: bool
-) -> Faults:
+def _accidents(cluster: Cluster, random: Random, end: float, user: User, mode: Mode, *, letters: bool) -> Faults:
     accidents = Faults(cluster, random, end, user)
     if letters:
-        _refuse_rows(cluster, Random(f"refused rows {cluster.machine.seed}"), end, known=refusing)
-    if kept:
+        _refuse_rows(cluster, Random(f"refused rows {cluster.machine.seed}"), end, known=mode.refusing)
+    if mode.kept:
         cluster.source.slow_reads = random.choice(_SLOW_READS)
     return accidents
 
@@ -321,7 +320,9 @@ class Summary:
     def __str__(self) -> str:
         lines = [f"    {count:>12,}  {what}" for what, count in sorted(self.met.items())]
         hours, each = self.simulated / 3600, self.took / max(self.seeds, 1)
-        lines += [f"{self.seeds:,} seeds, {self.actions:,} actions, {hours:,.1f} simulated hours, {each:.2f} s each"]
+        lines += [
+            f"{self.seeds:,} seeds, {self.actions:,} actions, {hours:,.1f} simulated hours, {each:.2f} CPU s each"
+        ]
         lines += [
             f"{len(self.failed)} failed: {' '.join(map(str, sorted(self.failed)))}" if self.failed else "all well"
         ]
@@ -329,31 +330,11 @@ class Summary:
 
 
 def many(
-    seeds: Iterable[int],
-    *,
-    faults: bool = True,
-    limited: bool = False,
-    delayed: bool = False,
-    sharded: bool | None = None,
-    kept: bool = False,
-    slow: bool = False,
-    refusing: bool = False,
-    keep_history: bool = False,
-    processes: int | None = None,
+    seeds: Iterable[int], *, keep_history: bool = False, processes: int | None = None, **mode: Any
 ) -> Iterator[Outcome]:
-    """Runs in processes of their own, since the order of sets is fixed when an interpreter starts."""
+    """Runs in processes of their own, since the order of sets is fixed when an interpreter starts. `mode`: the fields of their `Mode`."""
     os.environ["PYTHONHASHSEED"] = "0"
-    run = partial(
-        simulate,
-        faults=faults,
-        limited=limited,
-        delayed=delayed,
-        sharded=sharded,
-        kept=kept,
-        slow=slow,
-        refusing=refusing,
-        keep_history=keep_history,
-    )
+    run = partial(simulate, keep_history=keep_history, **mode)
     with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000) as pool:
         yield from pool.imap_unordered(run, seeds)
 
@@ -386,22 +367,17 @@ def main() -> int:
     return _run_many(options)
 
 
+def _mode(options: argparse.Namespace) -> dict[str, Any]:
+    switches = {name: getattr(options, name) for name in _SWITCHES}
+    return {"faults": not options.calm, "sharded": options.sharded, **switches}
+
+
 def _replay(options: argparse.Namespace) -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
         command = [sys.executable, "-m", "tests.simulation.run", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
     ready()
-    outcome = simulate(
-        options.seed,
-        faults=not options.calm,
-        limited=options.limited,
-        delayed=options.delayed,
-        sharded=options.sharded,
-        kept=options.kept,
-        slow=options.slow,
-        refusing=options.refusing,
-        keep_history=True,
-    )
+    outcome = simulate(options.seed, keep_history=True, **_mode(options))
     print(*outcome.history[-options.lines :], told(outcome), sep="\n")
     return 1 if outcome.error else 0
 
@@ -410,19 +386,7 @@ def _run_many(options: argparse.Namespace) -> int:
     told_at = time.monotonic()
     summary = Summary()
     seeds = range(options.first, options.first + options.seeds)
-    faults, limited, delayed = not options.calm, options.limited, options.delayed
-    wanted = many(
-        seeds,
-        faults=faults,
-        limited=limited,
-        delayed=delayed,
-        sharded=options.sharded,
-        kept=options.kept,
-        slow=options.slow,
-        refusing=options.refusing,
-        processes=options.processes,
-    )
-    for outcome in wanted:
+    for outcome in many(seeds, processes=options.processes, **_mode(options)):
         summary.add(outcome)
         if outcome.error:
             print(told(outcome), flush=True)
@@ -434,7 +398,7 @@ def _run_many(options: argparse.Namespace) -> int:
 
 
 def told(outcome: Outcome) -> str:
-    again = f"; again with: python -m tests.simulation.run --seed {outcome.seed}{outcome.options}"
+    again = f"; again with: python -m tests.simulation.run --seed {outcome.seed}{outcome.mode}"
     verdict = f"FAILED {outcome.error}{again}" if outcome.error else "ok"
     return f"seed {outcome.seed}: {verdict} ({outcome.actions} actions, {outcome.simulated:.0f} s simulated, {outcome.took:.1f} s)"
 

@@ -12,11 +12,13 @@ from unittest.mock import patch
 import coordination.decoded
 import coordination.failpoint
 import owner.changefeed_owner
+import owner.ddl.barrier
 import owner.deployments.connections
 import owner.deployments.gone_shards
 import owner.owner
 import owner.tables.node_standings
 import owner.tables.outgrown
+import processor.changefeed_processor
 import processor.copy.steps
 import processor.lanes.windows
 import processor.limits.limiter
@@ -41,6 +43,7 @@ from processor.task.worker_resources import ChangefeedResources
 from sink.mongodb import commander
 from tests.simulation.clockwork import substitutes
 from tests.simulation.cluster import BUDGET, LOOK_EVERY, Cluster
+from tests.simulation.judgement.step_checks import CheckedLanes, checked_barrier
 from tests.simulation.source.client import SourceClient
 from tests.simulation.source.sharded.client import ShardClient
 from tests.simulation.source.sharded.cluster import ClusterSource
@@ -85,6 +88,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
         (owner.tables.outgrown, "_MOST", waiting_ddls),
+        (owner.ddl.barrier, "decide", checked_barrier(owner.ddl.barrier.decide)),
         (source.sharded.hosts.former_shards, "GONE_AFTER", timedelta(seconds=12)),
         (owner.deployments.gone_shards, "_EVERY_SECONDS", 1.0),
         (owner.tables.node_standings, "PATIENCE", timedelta(seconds=3)),
@@ -143,6 +147,8 @@ def wired(cluster: Cluster) -> Iterator[None]:
             stack.enter_context(patch.object(module, name, value))
         for function, values in defaults:
             stack.enter_context(patch.dict(function.__kwdefaults__, values))
+        changefeed_processor = processor.changefeed_processor.ChangefeedProcessor
+        stack.enter_context(patch.object(changefeed_processor, "_following", CheckedLanes(), create=True))
         yield
 
 

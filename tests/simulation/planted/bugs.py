@@ -13,6 +13,7 @@ from tests.simulation.planted.copy_bugs import COPY_BUGS
 from tests.simulation.planted.history_bugs import HISTORY_BUGS
 from tests.simulation.planted.letter_bugs import LETTER_BUGS
 from tests.simulation.planted.owner_bugs import OWNER_BUGS
+from tests.simulation.planted.step_bugs import STEP_BUGS
 from tests.simulation.planted.window_bugs import WINDOW_BUGS
 
 FAMILIES: Mapping[str, Mapping[str, Bug]] = {
@@ -22,6 +23,7 @@ FAMILIES: Mapping[str, Mapping[str, Bug]] = {
     "copies": COPY_BUGS,
     "letters": LETTER_BUGS,
     "clusters": CLUSTER_BUGS,
+    "steps": STEP_BUGS,
 }
 BUGS: Mapping[str, Bug] = {name: bug for family in FAMILIES.values() for name, bug in family.items()}
 ALWAYS = sorted(min(family, key=lambda name: family[name].found_within) for family in FAMILIES.values())

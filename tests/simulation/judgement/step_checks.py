@@ -1,0 +1,51 @@
+"""`checked_barrier`, `CheckedLanes`: call the product's own invariant checks after each step that it takes: each decision of an owner about its
+barrier, and each new state of the lanes of a processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from changefeed.errors import InvariantError
+from changefeed.position import Position
+from changefeed.records import DdlRecord
+from owner.ddl import barrier
+from owner.ddl.barrier import BarrierDecision, CheckpointOf
+from owner.ddl.stragglers import NOTHING, Waiting
+from processor.decision import Following
+from tests.simulation.clockwork.machine import Violation
+
+
+def checked_barrier(
+    decide: Callable[..., BarrierDecision],
+) -> Callable[[Position, Collection[DdlRecord], CheckpointOf, Waiting], BarrierDecision]:
+    def decided(
+        resolved: Position, records: Collection[DdlRecord], checkpoint_of: CheckpointOf, waiting: Waiting = NOTHING
+    ) -> BarrierDecision:
+        gate = decide(resolved, records, checkpoint_of, waiting)
+        _checked(lambda: barrier.check_invariants(gate, records, checkpoint_of, waiting))
+        return gate
+
+    return decided
+
+
+class CheckedLanes:
+    """Stands in for the attribute in which a processor of a changefeed keeps its state."""
+
+    def __get__(self, processor: Any, owner: type | None = None) -> Following:
+        following: Following = processor.__dict__["_following"]
+        return following
+
+    def __set__(self, processor: Any, following: Following) -> None:
+        before = processor.__dict__.get("_following")
+        processor.__dict__["_following"] = following
+        if before is None or before.lanes is not following.lanes:
+            _checked(following.lanes.check)
+
+
+def _checked(check: Callable[[], None]) -> None:
+    try:
+        check()
+    except InvariantError as error:
+        raise Violation(f"step: {error}") from error
