@@ -96,24 +96,24 @@ def _change(step: Step, documents: dict[bytes, dict[str, Any]], *, copying: bool
         if key not in documents and update.get("upsert"):
             documents[key] = bson.decode(key, _CODEC)
         if key in documents:
-            _update(documents[key], update)
+            update_document(documents[key], update)
         else:
             assert copying, f"{step} has no document"
 
 
-def _update(document: dict[str, Any], update: dict[str, Any]) -> None:
+def update_document(document: dict[str, Any], update: dict[str, Any]) -> None:
     paths = update.get("paths", {})
     for each in update.get("truncate", ()):
         holder, name = _place(document, paths.get(each["field"], each["field"].split(".")))
         del holder[name][each["size"] :]
+    for path in update.get("unset", ()):
+        holder, name = _place(document, paths.get(path, path.split(".")))
+        holder.pop(name, None)
     for path, value in update.get("set", {}).items():
         holder, name = _place(document, paths.get(path, path.split(".")))
         if isinstance(holder, list):
             holder.extend([None] * (name + 1 - len(holder)))
         holder[name] = value
-    for path in update.get("unset", ()):
-        holder, name = _place(document, paths.get(path, path.split(".")))
-        holder.pop(name, None)
 
 
 def _place(document: Any, path: list[Any]) -> tuple[Any, Any]:

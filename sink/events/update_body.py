@@ -3,7 +3,7 @@
     {updatedFields: {n: 2}, removedFields: ["a.b"], truncatedArrays: [{field: "x", newSize: 2}], disambiguatedPaths: {}}
     {set: {n: 2}, unset: ["a.b"], truncate: [{field: "x", size: 2}]}
 
-Fields without content are left out. The bytes of all others but the few truncated arrays are taken as they are. `upsert` says that the
+What is unset comes before what is set: a field under both is put at the end of its document, as the oplog says of each new one. Fields without content are left out. The bytes of all others but the few truncated arrays are taken as they are. `upsert` says that the
 source may have inserted the document by this update: an operation of a large transaction does not tell.
 """
 
@@ -28,14 +28,14 @@ _NAMES = {
 _TRUNCATED, _UPSERT = b"truncatedArrays", b"upsert"
 _EMPTY_SIZE = 5
 _UPDATED = b"\x03updatedFields\0"
-_NOTHING_ELSE = b"\x04removedFields\0\x05\0\0\0\0\x04truncatedArrays\0\x05\0\0\0\0\0"
+NOTHING_ELSE = b"\x04removedFields\0\x05\0\0\0\0\x04truncatedArrays\0\x05\0\0\0\0\0"
 _SET_AT = 4 + len(_UPDATED)
 
 
 def update_json(description: bytes, text: Callable[[bytes], str]) -> str:
     """`text`: writes the document of the fields that are set. Most updates do nothing else."""
-    if description.endswith(_NOTHING_ELSE) and description.startswith(_UPDATED, 4):
-        fields = description[_SET_AT : -len(_NOTHING_ELSE)]
+    if description.endswith(NOTHING_ELSE) and description.startswith(_UPDATED, 4):
+        fields = description[_SET_AT : -len(NOTHING_ELSE)]
         if len(fields) == _INT32(fields, 0)[0] > _EMPTY_SIZE:
             return f'{{"set": {text(fields)}}}'
     return to_json(update_body(description))

@@ -12,6 +12,7 @@ Names are those downstream. `_id._data` is `pos` and not a resume token: no serv
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import Any, TypeAlias
@@ -42,6 +43,7 @@ from sink.ddl import (
 )
 from sink.events.of_table import OfTable
 from sink.events.pos import pos_of
+from sink.events.update_body import NOTHING_ELSE
 from sink.row import RowChange, RowDetails, TargetTable
 
 Fields: TypeAlias = dict[str, Any]
@@ -54,7 +56,6 @@ _CLUSTER_TIME = b"\x11clusterTime\0"
 _BEFORE = b"\x03fullDocumentBeforeChange\0"
 _WALL = Struct("<10sq")
 _FULL, _KEY, _UPDATE = b"\x03fullDocument\0", b"\x03documentKey\0", b"\x03updateDescription\0"
-_UPSERT = b"\x08upsert\0"
 INSERT = RowType.INSERT.value
 
 
@@ -106,10 +107,17 @@ def _beside(details: RowDetails) -> bytes:
 
 
 def server_update(update: bytes) -> bytes:
-    """Without `upsert`, which no server writes: an operation of a large transaction does not say whether it inserted."""
-    if _UPSERT not in update:
+    """As a change stream shows it. `upsert` is left out: an operation of a large transaction does not say whether it inserted."""
+    if update.endswith(NOTHING_ELSE):
         return update
-    return bson.encode({name: value for name, value in RawBSONDocument(update, RAW).items() if name != "upsert"})
+    fields = {name: value for name, value in RawBSONDocument(update, RAW).items() if name != "upsert"}
+    return bson.encode(fields | {"removedFields": removed_fields(fields)})
+
+
+def removed_fields(update: Mapping[str, Any]) -> list[str]:
+    """Without those that are set again: the oplog says so of each new field. A consumer that makes `$set` and `$unset` of both is refused."""
+    set_again = update.get("updatedFields") or {}
+    return [name for name in update.get("removedFields") or () if name not in set_again]
 
 
 def ddl_event(record: DdlRecord, ddl: DownstreamDdl) -> bytes | None:

@@ -32,7 +32,7 @@ from changefeed.records import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
 from sink.events.extended_json import COMPACT, RELAXED, SPACED, STRICT, first_value, to_json
-from sink.events.formats.change_event import RAW, ddl_event
+from sink.events.formats.change_event import RAW, ddl_event, removed_fields
 from sink.events.formats.message_format import KeyedMessage, headers_of
 from sink.events.formats.row_headers import RowHeaders
 from sink.events.message import watermark_message
@@ -120,7 +120,7 @@ class DebeziumFormat:
 
     def _description(self, update: bytes) -> str:
         fields = RawBSONDocument(update)
-        removed, truncated = fields.get("removedFields") or None, fields.get("truncatedArrays") or None
+        removed, truncated = removed_fields(fields) or None, fields.get("truncatedArrays") or None
         arrays = [{"field": each["field"], "size": each["newSize"]} for each in truncated] if truncated else None
         updated = fields.get("updatedFields")
         text = to_json(updated.raw, self._fields) if updated is not None else "{}"

@@ -194,6 +194,5 @@ def _apply(rows: dict[str, Any], fields: dict[str, Any]) -> None:
     elif key in rows:
         update = fields["update"]
         assert not update.keys() & {"truncate", "paths"}
-        rows[key] = {**rows[key], **update.get("set", {})}
-        for name in update.get("unset", []):
-            rows[key].pop(name, None)
+        kept = {name: value for name, value in rows[key].items() if name not in update.get("unset", [])}
+        rows[key] = {**kept, **update.get("set", {})}

@@ -104,6 +104,14 @@ def test_an_update_says_removed_fields_and_truncated_arrays() -> None:
     }
 
 
+def test_a_field_that_is_set_is_not_removed_too() -> None:
+    """The oplog says of a new field that it is put at the end: removed, and set."""
+    update = {"updatedFields": {"n": 1}, "removedFields": ["n", "c"], "truncatedArrays": []}
+    (message,) = _format().change(change(RowType.UPDATE, 1004, update=update))
+    said = _envelope(message)["updateDescription"]
+    assert (said["removedFields"], said["updatedFields"]) == (["c"], '{"n": 1}')
+
+
 def test_a_replace_is_an_update_with_the_whole_document() -> None:
     (message,) = _format().change(change(RowType.REPLACE, 1004, document=_ANNE))
     envelope = _envelope(message)

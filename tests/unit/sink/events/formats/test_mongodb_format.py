@@ -66,6 +66,7 @@ def _event(message: KeyedMessage | None) -> dict[str, Any]:
         (change(RowType.REPLACE, 7, document={"_id": 7, "n": 2}), {"fullDocument": {"_id": 7, "n": 2}}),
         (change(RowType.UPDATE, 7, update=_UPDATE), {"updateDescription": _UPDATE}),
         (change(RowType.UPDATE, 7, update={**_UPDATE, "upsert": True}), {"updateDescription": _UPDATE}),
+        (change(RowType.UPDATE, 7, update={**_UPDATE, "removedFields": ["n", "a"]}), {"updateDescription": _UPDATE}),
         (change(RowType.DELETE, 7), {}),
     ],
 )
