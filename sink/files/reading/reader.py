@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count, pairwise
 from typing import Any, NamedTuple
@@ -52,7 +53,10 @@ class _Ddl:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """What is known about one table. `restarts`: where it was emptied. `anew`: where it began again."""
+    """What is known about one table. `restarts`: where it was emptied. `anew`: where it began again.
+
+    A table that leaves the changefeed and comes back, by renames or by its filter, has two lives.
+    """
 
     start: Position
     restarts: tuple[Position, ...]
@@ -113,7 +117,7 @@ class Reader:
                     version = self._directory.schema_at(table, ddl.message)
                     queue.add(version.pos, Rank.SCHEMA, table, version)
         ranges = _ranges(self._directory.manifests)
-        for table, life in self._lives(ddls, ranges).items():
+        for table, life in self._lives(ddls, ranges):
             start, end = before.of(table), now.of(table)
             if life.schema is not None and life.start not in life.anew and start <= life.start < end:
                 queue.add(life.schema.pos, Rank.SCHEMA, table, life.schema)
@@ -121,7 +125,7 @@ class Reader:
                 continue
             for span, manifest in _shown(table, life, ranges[table], Window(start, end)):
                 queue.wait_for(manifest.files, table, _Span(pos_of(span.start), pos_of(span.end)))
-            for begin, until in pairwise((life.start, *life.restarts, end)):
+            for begin, until in pairwise((life.start, *life.restarts, life.end or end)):
                 between = pos_of(max(begin, start)), pos_of(min(until, end))
                 self._add_copies(queue, table, begin, between, surely=begin in life.anew)
         return queue
@@ -153,9 +157,9 @@ class Reader:
 
     def _lives(
         self, ddls: Iterable[_Ddl], ranges: Mapping[TableId, list[tuple[Window, Manifest]]]
-    ) -> dict[TableId, _Life]:
+    ) -> Iterator[tuple[TableId, _Life]]:
         created: dict[TableId, Position] = {}
-        ended: dict[TableId, Position] = {}
+        ended: dict[TableId, list[Position]] = defaultdict(list)
         emptied: dict[TableId, list[Position]] = defaultdict(list)
         anew: dict[TableId, set[Position]] = defaultdict(set)
         for ddl in sorted(ddls, key=lambda each: each.at):
@@ -167,17 +171,19 @@ class Reader:
                         emptied[table].append(ddl.at)
                         anew[table] |= {ddl.at} if ddl.anew else set()
                     case _:
-                        ended[table] = ddl.at
-        lives: dict[TableId, _Life] = {}
+                        ended[table].append(ddl.at)
         for table in created.keys() | self._directory.schemas.keys():
-            versions = self._directory.schemas.get(table, {})
-            first = min([*(window.start for window, _ in ranges[table]), *anew[table]], default=None)
-            begins = [at for at in versions if first is None or at <= first]
-            schema = versions[max(begins)] if begins and table not in created else None
-            start = created[table] if table in created else max(begins, default=first)
-            if start is not None:
-                lives[table] = _Life(start, tuple(emptied[table]), frozenset(anew[table]), ended.get(table), schema)
-        return lives
+            versions, starts = self._directory.schemas.get(table, {}), [window.start for window, _ in ranges[table]]
+            for after, end in pairwise((None, *ended[table], None)):
+                within = partial(_within, after, end)
+                again = frozenset(filter(within, anew[table]))
+                first = min([*filter(within, starts), *again], default=None)
+                begins = [at for at in versions if within(at) and (first is None or at <= first)]
+                was_created = table in created and within(created[table])
+                schema = versions[max(begins)] if begins and not was_created else None
+                start = created[table] if was_created else max(begins, default=first)
+                if start is not None:
+                    yield table, _Life(start, tuple(filter(within, emptied[table])), again, end, schema)
 
 
 class _Queue:
@@ -233,6 +239,11 @@ def _shown(
         if start < end:
             whole = number == len(bounds) - 2 and (life.end is None or life.end > round.end)
             yield from chain(table, ranges, start, end, whole=whole)
+
+
+def _within(after: Position | None, end: Position | None, at: Position) -> bool:
+    """After the end of the life before, and not after its own."""
+    return (after is None or at > after) and (end is None or at <= end)
 
 
 def _ddl(message: StoredMessage) -> _Ddl:

@@ -2,6 +2,7 @@
 
     b u1 @100                   the table begins, with this schema. Later `b`s of it say what DDL has said
     ddl create u2 @105          the table begins
+    ddl drop u1 @107            the table ends. A `b` after it: the table has come back, and begins again
     ddl recopy u1 @110          the table is empty, and copied again; if "anew", a b of this pos says what it is now
     c u1 @120, start 110        that copy is complete: changes from 120 on fit. Sent late, it counts from the watermark on
 
@@ -11,8 +12,9 @@ A copied document (`r`) stands where it was read, but not before the table's beg
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 from changefeed.table import TableId, TableName
 from sink.events.pos import pos_after, pos_of, position_of
@@ -31,6 +33,7 @@ class FeedHistory:
         self._schemas: dict[str, dict[str, StoredMessage]] = defaultdict(dict)
         self._created: dict[str, str] = {}
         self._emptied: dict[str, set[str]] = defaultdict(set)
+        self._ended: dict[str, set[str]] = defaultdict(set)
         self._anew: set[tuple[str, str]] = set()
         """Where tables were not just emptied, but began again."""
         self._copied: dict[str, dict[str, str]] = defaultdict(dict)
@@ -39,25 +42,33 @@ class FeedHistory:
 
     def take(self, message: StoredMessage) -> None:
         """A repeat changes nothing."""
-        fields, table, pos = message.fields, message.table, message.pos
-        match fields["op"], fields.get("type"):
-            case "b", _:
-                self._schemas[table].setdefault(pos, message)
+        fields, table = message.fields, message.table
+        match fields["op"]:
+            case "b":
+                self._schemas[table].setdefault(message.pos, message)
                 if fields["schema"]["kind"] != "view":
                     self._name(fields["ns"])
-            case "c", _:
-                self._copied[table][fields["start"]] = pos
-            case "ddl", type:
-                self._ddls.setdefault((pos, str(type), table), message)
-                if type == "create" and "viewOn" not in fields["spec"]:
-                    self._created[table] = pos
-                    self._name(fields["ns"])
-                elif type == "rename":
-                    self._name(fields["to"])
-                elif type == "recopy":
-                    self._emptied[table].add(pos)
-                    if fields.get("anew"):
-                        self._anew.add((table, pos))
+            case "c":
+                self._copied[table][fields["start"]] = message.pos
+            case "ddl":
+                self._ddls.setdefault((message.pos, str(fields["type"]), table), message)
+                self._take_ddl(fields, table, message.pos)
+
+    def _take_ddl(self, fields: Mapping[str, Any], table: str, pos: str) -> None:
+        match fields["type"]:
+            case "create" if "viewOn" not in fields["spec"]:
+                self._created[table] = pos
+                self._name(fields["ns"])
+            case "rename":
+                self._name(fields["to"])
+                self._ended[fields["dropped"] or ""].add(pos)
+            case "drop" | "dropDatabase":
+                for ended in fields.get("ids", [table]):
+                    self._ended[ended].add(pos)
+            case "recopy":
+                self._emptied[table].add(pos)
+                if fields.get("anew"):
+                    self._anew.add((table, pos))
 
     def _name(self, text: str) -> None:
         self.names[TableName.parse(text)] = None
@@ -65,7 +76,13 @@ class FeedHistory:
     def begins(self, table: str) -> list[str]:
         """Where it began, and where it was emptied."""
         start = self._created.get(table) or min(self._schemas.get(table, ()), default="")
-        return sorted({start, *(self._emptied.get(table, ()))})
+        return sorted({start, *self._returns(table), *(self._emptied.get(table, ()))})
+
+    def _returns(self, table: str) -> Iterator[str]:
+        """Where it has come back after it had ended: the first schema after each end."""
+        versions = sorted(self._schemas.get(table, ()))
+        for end, until in pairwise([*sorted(self._ended.get(table, ())), _END]):
+            yield from [at for at in versions if end < at < until][:1]
 
     def place_of_copy(self, table: str, pos: str) -> str:
         """Where a document stands that was copied there."""
@@ -86,9 +103,10 @@ class FeedHistory:
             if _within(round, id, pos):
                 yield Shown(pos, Rank.RECOPY if type == "recopy" else Rank.DDL, table, number, message)
         for table, versions in self._schemas.items():
-            first, id = min(versions), TableId(table)
-            if table not in self._created and (table, first) not in self._anew and _within(round, id, first):
-                yield Shown(first, Rank.SCHEMA, table, 0, versions[first])
+            firsts = {*self._returns(table), *(() if table in self._created else (min(versions),))}
+            for first in firsts:
+                if (table, first) not in self._anew and _within(round, TableId(table), first):
+                    yield Shown(first, Rank.SCHEMA, table, 0, versions[first])
         for table, start in self._anew:
             if _within(round, TableId(table), start):
                 yield Shown(start, Rank.SCHEMA, table, 0, self._schema_at(table, start))

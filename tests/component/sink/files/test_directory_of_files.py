@@ -145,6 +145,29 @@ def test_a_copy_that_begins_again_hides_the_one_before(feed: Feed) -> None:
     assert feed.read() == ["copy", "schema shop.a", "r7@102", "recopy shop.a", "copy", "r8@107", "copied", "i9@108"]
 
 
+def test_a_table_that_leaves_and_comes_back_begins_again(feed: Feed) -> None:
+    """Renamed to a name outside the filter, which drops it, and renamed back. Its identity is the same."""
+    feed.window(100, 110, [insert(A, 101, 1)])
+    feed.ddl.apply(DropTables(names=(TableName("shop", "a"),)), NOTHING_SEEN, recorded(DdlType.DROP, 110))
+    feed.marks.mark(moment(112))
+    reader = feed.reader()
+    left = feed.read(reader)
+    assert left == ["schema shop.a", "i1@101", "drop shop.a"]
+    back = (described(A, "z", at=moment(115, 0)),)
+    receipt = replace(copied(feed, 115, 117, [{"_id": 2, "at": 117}], name="z"), start=moment(115, 0))
+    feed.committer().commit(Commit(ranges={}, copies=(receipt,), tables=back))
+    rows = feed.written([insert(A, 118, 3, "z")])
+    feed.committer().commit(Commit(ranges={A: Window(moment(115, 0), moment(120))}, files=rows, tables=back))
+    feed.ddl.copied(CopyEnd(table=A, name=TableName("shop", "z"), start=moment(115, 0), at=moment(118)))
+    feed.marks.mark(moment(120))
+    returned = ["copy", "schema shop.z", "r2@117", "copied", "i3@118"]
+    assert feed.read(reader) == returned
+    assert feed.read() == [*left, *returned]
+    feed.ddl.apply(DropTables(names=(TableName("shop", "z"),)), NOTHING_SEEN, recorded(DdlType.DROP, 120))
+    feed.marks.mark(moment(130))
+    assert feed.read(reader) == ["drop shop.z"]
+
+
 def test_what_a_table_is_that_begins_again_is_written_before_it_begins(feed: Feed) -> None:
     """Whoever sees the DDL sees the schema. Without the schema, it says which file is missing."""
     schema, table = described(A, at=moment(110))

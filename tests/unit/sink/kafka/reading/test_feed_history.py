@@ -65,6 +65,18 @@ _EMPTIED = _message("ddl", 110, type="recopy")
 _CREATED = _message("ddl", 105, _B, "shop.b", type="create", spec={})
 
 
+def test_a_table_that_leaves_and_comes_back_begins_again() -> None:
+    """Renamed to a name outside the filter, which drops it, and renamed back. Its identity is the same."""
+    left, back = _message("ddl", 110, type="drop"), _message("b", 115, schema=_SCHEMA)
+    history = _history(_BEGUN, _message("b", 107, schema=_SCHEMA), left, back, _message("b", 117, schema=_SCHEMA))
+    assert _shown(history, NOTHING, _mark(120)) == ["copy", "b", "drop", "copy", "b"]
+    assert history.begins(_A) == [_pos(100), _pos(115)]
+    with_its_database = _message("ddl", 119, "", type="dropDatabase", ids=[_A])
+    history.take(with_its_database)
+    history.take(_message("b", 120, schema=_SCHEMA))
+    assert history.begins(_A) == [_pos(100), _pos(115), _pos(120)]
+
+
 def test_a_table_begins_with_its_first_schema() -> None:
     history = _history(_BEGUN, _message("b", 107, schema=_SCHEMA))
     assert _shown(history, NOTHING, _mark(120)) == ["copy", "b"]
