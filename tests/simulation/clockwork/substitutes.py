@@ -18,7 +18,7 @@ from concurrent import futures
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import cache
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, Self
 from unittest.mock import patch
 
@@ -326,6 +326,27 @@ def _places(modules: int) -> list[tuple[Any, str, object]]:
     ]
 
 
+@cache
+def _defaults(modules: int) -> list[tuple[dict[str, Any], dict[str, object]]]:
+    """The defaults of arguments that are a real clock or a real pause, each with what replaces it."""
+    kept = [
+        value
+        for name, module in list(sys.modules.items())
+        if name.startswith(_PACKAGES)
+        for value in vars(module).values()
+    ]
+    functions = [each for kind in kept if isinstance(kind, type) for each in vars(kind).values()] + kept
+    found = {
+        id(each): each.__kwdefaults__ for each in functions if isinstance(each, FunctionType) and each.__kwdefaults__
+    }
+    stand_ins: dict[object, object] = {real_time.monotonic: monotonic, real_time.sleep: sleep}
+    replaced: list[tuple[dict[str, Any], dict[str, object]]] = []
+    for defaults in found.values():
+        values = {name: stand_ins[value] for name, value in defaults.items() if callable(value) and value in stand_ins}
+        replaced += [(defaults, values)] if values else []
+    return replaced
+
+
 @contextmanager
 def installed(run: Machine) -> Iterator[None]:
     """Everything in the product that uses a clock, a thread or randomness gets the machine's."""
@@ -336,6 +357,8 @@ def installed(run: Machine) -> Iterator[None]:
     with ExitStack() as stack:
         for module, attribute, stand_in in _places(len(sys.modules)):
             stack.enter_context(patch.object(module, attribute, stand_in))
+        for defaults, values in _defaults(len(sys.modules)):
+            stack.enter_context(patch.dict(defaults, values))
         try:
             yield
         finally:
