@@ -49,6 +49,7 @@ from tests.simulation.clockwork.machine import Machine, Process, Thread
 from tests.simulation.clockwork.network import EtcdLine, Network
 from tests.simulation.clockwork.telephone import Exchange, SimulatedSwitchboard
 from tests.simulation.judgement.agreement import DATABASES
+from tests.simulation.messages.store import ModelStore
 from tests.simulation.source.server import SourceServer
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.target.server import TargetServer
@@ -95,6 +96,8 @@ class Cluster:
             else ClusterSource(machine, DATABASES)
         )
         self.target = TargetServer(machine, self.network)
+        self.store = ModelStore()
+        """Where a sink of files has them."""
         self.nodes: dict[str, Node] = {}
         self.resources_by_process: dict[Process, WorkerResources] = {}
         self.exchange = Exchange(self.network)

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,6 +34,8 @@ from tests.simulation.faults import Faults
 from tests.simulation.judgement.agreement import Agreement
 from tests.simulation.judgement.judge import Judge
 from tests.simulation.judgement.source_counts import count_source
+from tests.simulation.messages.file_judge import FileJudge
+from tests.simulation.mode import MESSAGES, SWITCHES, Mode
 from tests.simulation.slow_table import SlowTable
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.target.letters import LETTERS
@@ -46,8 +48,6 @@ _LATE = 0.25
 _LEAST_SHARDS = 2
 _RETIRES = 0.4
 """The part of the clusters with more shards of which one is removed."""
-_SHARDED = 0.3
-"""The part of the runs whose source is a sharded cluster."""
 _LETTERS = 0.4
 """The part of the runs in which rows that the target refuses become dead letters."""
 _SETTLING = 200.0
@@ -62,40 +62,7 @@ _SLOW_READS = (0.3, 1.0, 2.0)
 _LIMITS = ("4 docs/s", "10 docs/s", "30 docs/s")
 _SOURCE_VERSIONS = ((6, 0), (8, 0))
 
-_SWITCHES = ("limited", "delayed", "kept", "slow", "refusing")
-"""The fields of a mode that are switches, under the same name as on the command line."""
-
 Planted = Callable[[], AbstractContextManager[Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
-    """What a run differs in from those of other seeds. What is None is decided by the seed."""
-
-    faults: bool = True
-    limited: bool = False
-    """Its tasks wait for limits most of the time."""
-    delayed: bool = False
-    """It applies what the source has had for some seconds."""
-    sharded: bool | None = None
-    """Its source is a sharded cluster."""
-    kept: bool = False
-    """Its copies may remove nothing at the target."""
-    slow: bool = False
-    """The target is slow with one table, and nothing else goes wrong."""
-    refusing: bool = False
-    """The target refuses many changes of rows that it has."""
-
-    def __str__(self) -> str:
-        """As on the command line."""
-        chosen = {"calm": not self.faults, "sharded": self.sharded is True, "no-sharded": self.sharded is False}
-        chosen |= {name: getattr(self, name) for name in _SWITCHES}
-        return "".join(f" --{name}" for name, on in chosen.items() if on)
-
-    def is_sharded(self, seed: int) -> bool:
-        if self.sharded is not None:
-            return self.sharded
-        return not self.kept and Random(f"sharded {seed}").random() < _SHARDED
 
 
 @dataclass(frozen=True)
@@ -143,18 +110,20 @@ def simulate(seed: int, *, planted: Planted = nullcontext, keep_history: bool = 
 
 
 def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
-    random, kept = machine.random, mode.kept
+    random, kept, sink = machine.random, mode.kept, mode.sink_of(machine.seed)
+    messages = sink in MESSAGES
     late = Random(f"late tables {machine.seed}")
     """Apart from the other choices, so that seeds without them stay what they are."""
-    added = "crm" if late.random() < _LATE or kept else None
+    added = "crm" if (late.random() < _LATE or kept) and not messages else None
     agreement = Agreement(routed=random.random() < 0.5, late=added, kept=kept)
-    capture, always = _capture(cluster, random)
+    capture, always = _capture(cluster, random, for_life=messages)
+    machine.count(f"sink: {sink}")
     machine.count(f"capture: {capture}")
-    limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if mode.limited else {}
-    delay = {"delay": random.choice(("1s", "3s", "10s"))} if mode.delayed else {}
     options = _configuration(machine.seed, random, agreement, always, letters=mode.refusing)
-    configuration = Configuration.parse({**options, **limits, **delay})
-    judge = cluster.judge = Judge(cluster, agreement)
+    if messages:
+        options = _with_messages(options, sink, random, images=capture is Capture.CHANGE_STREAM)
+    configuration = Configuration.parse({**options, **_waits(random, mode)})
+    judge = cluster.judge = _JUDGES[sink](cluster, agreement)
     share, clones = random.choice(_DENSE_DDL if kept else _DDL), always is Capture.OPLOG
     workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept)
     machine.count(f"start: {configuration.start}")
@@ -184,6 +153,11 @@ def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
     machine.run(
         end + _SETTLING, lambda: bool(judge.failed) or (judge.arrived and user.content and machine.now > end + 2)
     )
+    _judge_end(cluster, judge, user, configuration)
+
+
+def _judge_end(cluster: Cluster, judge: Judge, user: User, configuration: Configuration) -> None:
+    machine = cluster.machine
     if judge.lost:
         machine.count("history was lost, and said to be")
         return
@@ -252,13 +226,13 @@ def _retire_a_shard(cluster: Cluster, end: float) -> None:
         machine.after(source.fate.random() * (end - machine.now), lambda: source.retire(name))
 
 
-def _capture(cluster: Cluster, random: Random) -> tuple[Capture, Capture | None]:
+def _capture(cluster: Cluster, random: Random, *, for_life: bool = False) -> tuple[Capture, Capture | None]:
     """At first, and if it stays so."""
     source = cluster.source
     if isinstance(source, ClusterSource):
         return Capture.SHARD_OPLOGS, Capture.SHARD_OPLOGS
     capture = random.choice((Capture.OPLOG, Capture.CHANGE_STREAM))
-    cluster.capture_may_change = random.random() < 0.3
+    cluster.capture_may_change = random.random() < 0.3 and not for_life
     always = None if cluster.capture_may_change else capture
     source.from_secondaries = always is Capture.OPLOG and random.random() < 0.3
     source.any_group = always is Capture.CHANGE_STREAM and random.random() < 0.5
@@ -298,6 +272,29 @@ def _configuration(
         "on_divergence": random.choice(("fail", "repair")),
         **({"dead_letter": str(LETTERS)} if letters else {}),
     }
+
+
+def _waits(random: Random, mode: Mode) -> dict[str, Any]:
+    limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if mode.limited else {}
+    delay = {"delay": random.choice(("1s", "3s", "10s"))} if mode.delayed else {}
+    return {**limits, **delay}
+
+
+def _with_messages(options: dict[str, Any], sink: str, random: Random, *, images: bool) -> dict[str, Any]:
+    """Without what means nothing there. `images`: the source may show the documents before and after a change."""
+    senseless = ("on_occupied", "on_divergence", "dead_letter")
+    kept = {name: value for name, value in options.items() if name not in senseless}
+    pipeline = {name: value for name, value in options["pipeline"].items() if name != "pre_images"}
+    shown = {"images": random.choice(("none", "available"))} if images else {}
+    return {**kept, "pipeline": pipeline, "sink": _SINKS[sink](random), **shown}
+
+
+def _files(random: Random) -> str:
+    return f"file:///feed?format={random.choice(('json', 'bson'))}&compression=none&commit_interval={random.choice((1, 1, 3))}s"
+
+
+_SINKS: Mapping[str, Callable[[Random], str]] = {"files": _files}
+_JUDGES: Mapping[str, Callable[[Cluster, Agreement], Judge]] = {"mongodb": Judge, "files": FileJudge}
 
 
 @dataclass
@@ -360,6 +357,7 @@ def main() -> int:
     parser.add_argument("--kept", action="store_true", help="copies may remove nothing at the target")
     parser.add_argument("--slow", action="store_true", help="the target is slow with one table, no more")
     parser.add_argument("--refusing", action="store_true", help="the target refuses many changes of rows that it has")
+    parser.add_argument("--sink", choices=("mongodb", *MESSAGES), help="otherwise the seed decides")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()
     if options.seed is not None:
@@ -368,8 +366,8 @@ def main() -> int:
 
 
 def _mode(options: argparse.Namespace) -> dict[str, Any]:
-    switches = {name: getattr(options, name) for name in _SWITCHES}
-    return {"faults": not options.calm, "sharded": options.sharded, **switches}
+    switches = {name: getattr(options, name) for name in SWITCHES}
+    return {"faults": not options.calm, "sharded": options.sharded, "sink": options.sink, **switches}
 
 
 def _replay(options: argparse.Namespace) -> int:

@@ -67,6 +67,11 @@ def test_what_the_target_had_before_a_copy_stays_and_nothing_else_does() -> None
     assert not red, red
 
 
+def test_files_hold_what_the_source_has_had() -> None:
+    red = _red(many(range(8), sink="files", sharded=False))
+    assert not red, red
+
+
 def test_where_nothing_goes_wrong_all_is_well() -> None:
     red = _red(many(range(20), faults=False))
     assert not red, red

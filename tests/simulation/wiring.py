@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from itertools import count
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -15,13 +17,13 @@ import owner.changefeed_owner
 import owner.ddl.barrier
 import owner.deployments.connections
 import owner.deployments.gone_shards
+import owner.deployments.leftovers
 import owner.owner
 import owner.tables.node_standings
 import owner.tables.outgrown
 import processor.changefeed_processor
 import processor.copy.steps
 import processor.lanes.windows
-import processor.limits.limiter
 import processor.processor
 import processor.spark.attempts
 import processor.spark.fitness
@@ -31,19 +33,22 @@ import processor.task.rows.applier
 import processor.task.staying_task
 import processor.task.window_task
 import processor.task.worker_resources
+import sink.files.data_writer
+import sink.files.file_event_sink
 import sink.mongodb.rows.write_run
 import source.opening
 import source.oplog.row_reader
 import source.sharded.cluster_clients
 import source.sharded.hosts.former_shards
 import source.tables.chunks
+from changefeed.config.sinks.store_place import StorePlace
 from processor.copy.steps import CopyAnswer, CopyStep
 from processor.limits.token_bucket import TokenBucket
 from processor.task.worker_resources import ChangefeedResources
-from sink.mongodb import commander
 from tests.simulation.clockwork import substitutes
 from tests.simulation.cluster import BUDGET, LOOK_EVERY, Cluster
 from tests.simulation.judgement.step_checks import CheckedLanes, checked_barrier
+from tests.simulation.messages.store import StoreLine
 from tests.simulation.source.client import SourceClient
 from tests.simulation.source.sharded.client import ShardClient
 from tests.simulation.source.sharded.cluster import ClusterSource
@@ -76,6 +81,10 @@ def wired(cluster: Cluster) -> Iterator[None]:
         finally:
             thread.copies = None
 
+    def store(place: StorePlace, files: object = None) -> StoreLine:
+        return StoreLine(cluster.store, cluster.network)
+
+    names = count()
     copy = processor.copy.steps._done
     resources_by_process = _ResourcesByProcess(cluster)
     decoder = cluster.decoder
@@ -91,6 +100,9 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (owner.ddl.barrier, "decide", checked_barrier(owner.ddl.barrier.decide)),
         (source.sharded.hosts.former_shards, "GONE_AFTER", timedelta(seconds=12)),
         (owner.deployments.gone_shards, "_EVERY_SECONDS", 1.0),
+        (owner.deployments.leftovers, "_EVERY_SECONDS", 5.0),
+        (sink.files.file_event_sink, "open_store", store),
+        (sink.files.data_writer, "secrets", SimpleNamespace(token_hex=lambda _: f"{next(names):06}")),
         (owner.tables.node_standings, "PATIENCE", timedelta(seconds=3)),
         (owner.tables.node_standings, "SERVES_FOR", timedelta(seconds=2)),
         (owner.tables.node_standings, "INHERITS", timedelta(seconds=6)),
@@ -129,16 +141,8 @@ def wired(cluster: Cluster) -> Iterator[None]:
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [
         (owner.owner.Owner.__init__, {"margin": BUDGET}),
-        (commander.Commander.__init__, {"pause": substitutes.sleep}),
-        (
-            processor.limits.limiter.Limiter.__init__,
-            {"monotonic": substitutes.monotonic, "pause": substitutes.sleep},
-        ),
         (processor.spark.attempts.Attempts.__init__, {"budget": BUDGET}),
-        (
-            processor.task.permit.TaskPermit.__init__,
-            {"monotonic": substitutes.monotonic, "budget": BUDGET, "look_every": LOOK_EVERY},
-        ),
+        (processor.task.permit.TaskPermit.__init__, {"budget": BUDGET, "look_every": LOOK_EVERY}),
     ]
     if isinstance(cluster.source, ClusterSource):
         attributes.append((source.tables.chunks, "_SMALLEST_FRACTION", 1))

@@ -21,9 +21,15 @@ _SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "event-message.schema
 
 def judge(messages: Sequence[dict[str, Any]], marks: Iterable[str]) -> list[str]:
     """The last message is a watermark. `marks`: those that the owner has written."""
+    ddls = [message["pos"] for message in messages if message["op"] == "ddl"]
+    disorder = [] if ddls == sorted(ddls) else ["W4: DDLs out of order"]
+    return [*promises(messages, marks), *disorder, *forms(messages)]
+
+
+def promises(messages: Sequence[dict[str, Any]], marks: Iterable[str]) -> list[str]:
+    """As `judge`, whatever the messages look like, and where tables may be behind others: only the DDLs of one table are in order then."""
     *changes, last = messages
-    found = [*_order(changes), *_repeats(changes), *_ddls(changes), *_names(changes), *_marks(changes, last, marks)]
-    return [*found, *forms(messages)]
+    return [*_order(changes), *_repeats(changes), *_ddls(changes), *_names(changes), *_marks(changes, last, marks)]
 
 
 def forms(messages: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -55,12 +61,11 @@ def _ddls(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
         tables = [message["id"]] if message.get("id") else message.get("ids", [])
         for table in tables:
             if message["op"] == "ddl":
+                if message["pos"] < at.get(table, ""):
+                    yield f"W4: {table} has its DDL of {message['pos']} after that of {at[table]}"
                 at[table] = message["pos"]
             elif message["op"] in "iuRd" and message["pos"] < at.get(table, ""):
                 yield f"W4: {table} has a row of {message['pos']} after its DDL of {at[table]}"
-    ddls = [message["pos"] for message in messages if message["op"] == "ddl"]
-    if ddls != sorted(ddls):
-        yield "W4: DDLs out of order"
 
 
 def _names(messages: Sequence[dict[str, Any]]) -> Iterator[str]:

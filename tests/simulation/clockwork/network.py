@@ -13,7 +13,7 @@ from coordination.etcd.memory import MemoryClient, MemoryEtcd, MemoryWatch
 from coordination.etcd.protocol import Committed, Compare, KeyValue, Lease, Op, Refused, Snapshot
 from tests.simulation.clockwork.machine import Machine, Process
 
-_CONNECTION_TIMEOUT = 0.3
+CONNECTION_TIMEOUT = 0.3
 
 
 @dataclass
@@ -65,15 +65,15 @@ class Network:
         self.machine.sleep(self.latency())
         self.machine.step()
 
-    def _walled_off(self, service: str) -> bool:
+    def walled_off(self, service: str) -> bool:
         current = self.machine.current
         node, is_worker, _ = current.process.name.partition("/") if current is not None else ("", "", "")
         return bool(is_worker) and (node, service) in self.unreachable
 
     def travel(self, outage: Outage, service: str) -> None:
         self.move()
-        if outage.until > self.machine.now or self._walled_off(service):
-            self.machine.sleep(_CONNECTION_TIMEOUT)
+        if outage.until > self.machine.now or self.walled_off(service):
+            self.machine.sleep(CONNECTION_TIMEOUT)
             raise AutoReconnect(f"{service} does not answer")
         if service == "the source" and self.chance(self.weather.source_broken):
             raise AutoReconnect(f"the connection to {service} broke")
@@ -139,5 +139,5 @@ class EtcdLine(MemoryClient):
         network.move()
         self.connected = self.process not in network.cut_off and network.etcd_down.until <= network.machine.now
         if not self.connected:
-            network.machine.sleep(_CONNECTION_TIMEOUT)
+            network.machine.sleep(CONNECTION_TIMEOUT)
             raise CoordinationUnavailable("etcd: not connected")

@@ -378,17 +378,21 @@ class Judge:
         there, table_id = self._present(), self._source.table_id
         upto = dict.fromkeys(self._source.by_id, checkpoint)
         behind = [(life, placed(straggler.at)) for life, (straggler, _) in self._etcd.stragglers.items()]
-        entering: set[TableId] = set()
         for at, record in self._etcd.open_ddls:
-            if (life := record.event.id) is None:
-                continue
-            behind += [(life, placed(at))] if life not in record.scope.tables else []
-            entering |= {table_id(life)} if record.event.type is DdlType.ENTER else set()
+            if (life := record.event.id) is not None and life not in record.scope.tables:
+                behind.append((life, placed(at)))
+        entering = self._entering
         for life, position in behind:
             upto[table_id(life)] = min(upto.get(table_id(life), checkpoint), position)
         for id, table in self._source.by_id.items():
             if id not in entering:
                 self._check_table(id, table, there.get(id), upto[id])
+
+    @property
+    def _entering(self) -> set[TableId]:
+        """The tables that are about to be copied anew."""
+        entering = (record for _, record in self._etcd.open_ddls if record.event.type is DdlType.ENTER)
+        return {self._source.table_id(record.event.id) for record in entering if record.event.id is not None}
 
     def _check_table(self, id: TableId, table: Table, collection: Collection | None, checkpoint: Position) -> None:
         if self._etcd.in_copy(id) or not self._wanted_at(id, checkpoint):

@@ -23,3 +23,5 @@ class Bug:
     """Whether their target is slow with one table."""
     refusing: bool = False
     """Whether it refuses many changes of rows that it has."""
+    sink: str = "mongodb"
+    """What their sink is."""

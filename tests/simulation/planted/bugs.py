@@ -12,6 +12,7 @@ from tests.simulation.planted.cluster_bugs import CLUSTER_BUGS
 from tests.simulation.planted.copy_bugs import COPY_BUGS
 from tests.simulation.planted.history_bugs import HISTORY_BUGS
 from tests.simulation.planted.letter_bugs import LETTER_BUGS
+from tests.simulation.planted.message_bugs import MESSAGE_BUGS
 from tests.simulation.planted.owner_bugs import OWNER_BUGS
 from tests.simulation.planted.step_bugs import STEP_BUGS
 from tests.simulation.planted.window_bugs import WINDOW_BUGS
@@ -24,6 +25,7 @@ FAMILIES: Mapping[str, Mapping[str, Bug]] = {
     "letters": LETTER_BUGS,
     "clusters": CLUSTER_BUGS,
     "steps": STEP_BUGS,
+    "messages": MESSAGE_BUGS,
 }
 BUGS: Mapping[str, Bug] = {name: bug for family in FAMILIES.values() for name, bug in family.items()}
 ALWAYS = sorted(min(family, key=lambda name: family[name].found_within) for family in FAMILIES.values())

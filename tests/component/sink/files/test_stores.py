@@ -13,10 +13,15 @@ from sink.files.stores.directory import Directory
 from sink.files.stores.opening import open_store
 from sink.files.stores.store import Store, create_same
 from sink.files.stores.upload import PART_BYTES
+from tests.simulation.messages.store import ModelStore
 
 
-@pytest.fixture
-def store(place: str) -> Store:
+@pytest.fixture(params=["directory", "bucket", "model"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """The model is that of the simulation."""
+    if request.param == "model":
+        return ModelStore()
+    place = f"file://{tmp_path}/orders" if request.param == "directory" else request.getfixturevalue("bucket")
     store = open_store(FileSinkOptions.parse(place).place)
     store.check()
     return store

@@ -1,0 +1,54 @@
+"""`Mode`: what the runs of a simulation differ in besides their seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+_SHARDED = 0.3
+"""The part of the runs whose source is a sharded cluster."""
+_MESSAGES = 0.2
+"""The part of the runs with a replica set as source whose sink is one of messages."""
+MESSAGES = ("files",)
+SWITCHES = ("limited", "delayed", "kept", "slow", "refusing")
+"""The fields of a mode that are switches, under the same name as on the command line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """What a run differs in from those of other seeds. What is None is decided by the seed."""
+
+    faults: bool = True
+    limited: bool = False
+    """Its tasks wait for limits most of the time."""
+    delayed: bool = False
+    """It applies what the source has had for some seconds."""
+    sharded: bool | None = None
+    """Its source is a sharded cluster."""
+    kept: bool = False
+    """Its copies may remove nothing at the target."""
+    slow: bool = False
+    """The target is slow with one table, and nothing else goes wrong."""
+    refusing: bool = False
+    """The target refuses many changes of rows that it has."""
+    sink: str | None = None
+    """`mongodb`, or a sink of messages: `files`. Those of a sharded source are not written."""
+
+    def __str__(self) -> str:
+        """As on the command line."""
+        chosen = {"calm": not self.faults, "sharded": self.sharded is True, "no-sharded": self.sharded is False}
+        chosen |= {name: getattr(self, name) for name in SWITCHES}
+        sink = f" --sink {self.sink}" if self.sink is not None else ""
+        return sink + "".join(f" --{name}" for name, on in chosen.items() if on)
+
+    def sink_of(self, seed: int) -> str:
+        if self.sink is not None:
+            return self.sink
+        sinks = Random(f"sink of {seed}")
+        plain = not (self.kept or self.slow or self.refusing or self.is_sharded(seed))
+        return sinks.choice(MESSAGES) if plain and sinks.random() < _MESSAGES else "mongodb"
+
+    def is_sharded(self, seed: int) -> bool:
+        if self.sharded is not None:
+            return self.sharded
+        return not self.kept and Random(f"sharded {seed}").random() < _SHARDED

@@ -1,0 +1,53 @@
+"""Bugs of sinks of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from owner.deployments.watermarks import Watermarks
+from processor.commits import Commits
+from processor.task.job import JobOutcome, JobSpec
+from processor.task.job_context import JobContext
+from sink.files.leftovers import FileLeftovers
+from sink.files.owner_log import FileDdlApplier
+from tests.simulation.planted.bug import Bug
+
+
+def _windows_are_not_committed() -> AbstractContextManager[Any]:
+    return patch.object(Commits, "window", lambda self, context, spec, outcome: None)
+
+
+def _an_early_end_is_committed_as_the_whole() -> AbstractContextManager[Any]:
+    window = Commits.window
+
+    def whole(self: Commits, context: JobContext, spec: JobSpec, outcome: JobOutcome) -> None:
+        window(self, context, spec, replace(outcome, ended=None))
+
+    return patch.object(Commits, "window", whole)
+
+
+def _watermarks_do_not_name_who_is_behind() -> AbstractContextManager[Any]:
+    look = Watermarks.look
+    return patch.object(Watermarks, "look", lambda self, checkpoint, behind, tables: look(self, checkpoint, {}, tables))
+
+
+def _what_living_nodes_wrote_is_swept() -> AbstractContextManager[Any]:
+    sweep = FileLeftovers.sweep
+    return patch.object(FileLeftovers, "sweep", lambda self, gone: sweep(self, lambda epoch: True))
+
+
+def _a_copy_that_begins_again_does_not_say_so() -> AbstractContextManager[Any]:
+    return patch.object(FileDdlApplier, "recopy", lambda self, table, name, at: None)
+
+
+MESSAGE_BUGS: Mapping[str, Bug] = {
+    "windows are not committed": Bug(_windows_are_not_committed, 10, sink="files"),
+    "an early end is committed as the whole": Bug(_an_early_end_is_committed_as_the_whole, 12, sink="files"),
+    "watermarks do not name who is behind": Bug(_watermarks_do_not_name_who_is_behind, 80, sink="files"),
+    "what living nodes wrote is swept": Bug(_what_living_nodes_wrote_is_swept, 10, sink="files"),
+    "a copy that begins again does not say so": Bug(_a_copy_that_begins_again_does_not_say_so, 50, sink="files"),
+}
