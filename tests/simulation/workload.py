@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from random import Random
+from typing import Any
 
 from changefeed.table import TableName
 from tests.simulation.judgement.agreement import DATABASES
@@ -22,10 +24,54 @@ _OLD_KEYS = range(KEYS, KEYS + 6)
 """Of rows that come with their table: what deletes them deletes them for good."""
 _VALUES = 8
 _MOVES_FAIL = 0.2
+_NESTED, _NESTED_ANEW = 0.6, 0.1
+"""The part of the rows, and of their updates, with a nested document; and of these, those that write it whole."""
 _ASIDE = 100
 """A value that a row has temporarily."""
 _AT_EACH_OWNER = 0.3
 """The part of the batches at a cluster that are one transaction across all owners of a table."""
+
+
+class NestedFields:
+    """A document with an array of documents in most rows. Chosen apart from everything else, so that seeds do not change by it."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def made(self) -> dict[str, Any]:
+        return {"n": {"x": self._value(), "l": self._array()}} if self._random.random() < _NESTED else {}
+
+    def changed(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """What an update sets besides: a part of the document, or the whole of it."""
+        if self._random.random() >= _NESTED:
+            return {}
+        if "n" not in row or self._random.random() < _NESTED_ANEW:
+            return self.made()
+        nested = deepcopy(row["n"])
+        array: list[Any] = nested.setdefault("l", [])
+        match self._random.choice(("set", "add", "remove", "append", "shorten", "element", "inside")):
+            case "set":
+                nested["x"] = self._value()
+            case "add":
+                nested["y"] = self._value()
+            case "remove":
+                nested.pop("y", None)
+            case "append":
+                array.append({"z": self._value()})
+            case "shorten":
+                del array[self._random.randrange(len(array) + 1) :]
+            case "element" if array:
+                array[self._random.randrange(len(array))] = self._value()
+            case _:
+                for each in [each for each in array if isinstance(each, dict)][:1]:
+                    each["z"] = self._value()
+        return {"n": nested}
+
+    def _array(self) -> list[Any]:
+        return [{"z": self._value()} for _ in range(self._random.randrange(4))]
+
+    def _value(self) -> int:
+        return self._random.randrange(100)
 
 
 class Workload:
@@ -44,6 +90,7 @@ class Workload:
         self._source = source
         self._random = random
         self._ddl_share = ddl_share
+        self._nested = NestedFields(Random(f"nested fields of {source.machine.seed}"))
         self._databases: tuple[str, ...] = DATABASES
         """The databases in which it acts at the moment."""
         self._in_place = in_place
@@ -189,7 +236,7 @@ class Workload:
             self._insert_many(name)
             return
         key = random.randrange(KEYS)
-        row = {"_id": key, "u": random.randrange(_VALUES), "f": random.randrange(100)}
+        row = {"_id": key, "u": random.randrange(_VALUES), "f": random.randrange(100), **self._nested.made()}
         kind = random.choice(("insert", "insert", "update", "update", "update", "replace", "delete"))
         match kind:
             case "insert":
@@ -204,6 +251,7 @@ class Workload:
                 )
                 removed = [field for field in ("g", "h") if field not in changed and random.random() < 0.2]
                 known = self._source.tables[name].rows.get(key, {})
+                changed |= self._nested.changed(known)
                 self._source.update(name, key, changed, [field for field in removed if field in known])
 
     def _insert_many(self, name: TableName) -> None:

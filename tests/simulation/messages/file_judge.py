@@ -41,6 +41,8 @@ from tests.simulation.target.server import Collection
 _FOLLOWS = 0.3
 """The part of the watermarks after which the reader looks."""
 _CHANGES = "iuRd"
+_JSON_BEGINS = b'{"v"'
+"""A document of BSON may begin with the first sign."""
 _FIRST = Position(ClusterTime(0, 0))
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
@@ -216,7 +218,7 @@ def _split(stored: bytes, name: str) -> list[bytes]:
 
 
 def _fields(message: bytes) -> Fields:
-    if message.startswith(b"{"):
+    if message.startswith(_JSON_BEGINS):
         fields: Fields = json_util.loads(message)
         return fields
     return bson.decode(message)

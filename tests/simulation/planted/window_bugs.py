@@ -15,6 +15,7 @@ import processor.lanes.lane_plan
 import processor.spark.pipeline
 import processor.task.job
 import processor.task.permit
+import source.oplog.update
 from changefeed.errors import PipelineUnavailable
 from processor.lanes.lanes import Lanes
 from processor.spark.attempts import Attempts
@@ -138,6 +139,16 @@ def _repairs_count_as_done_when_they_begin() -> AbstractContextManager[Any]:
     return patch("sink.mongodb.rows.row_writer.RowRepairs", lambda asked, _: RowRepairs(asked, None))
 
 
+def _arrays_are_not_shortened() -> AbstractContextManager[Any]:
+    nested = source.oplog.update._nested
+
+    def without_lengths(found: Any, path: Any, diff: bytes) -> None:
+        nested(found, path, diff)
+        found.truncated.clear()
+
+    return patch("source.oplog.update._nested", without_lengths)
+
+
 WINDOW_BUGS: Mapping[str, Bug] = {
     "tasks ask for no permit": Bug(_tasks_ask_for_no_permit, 600),
     "lost attempts are not revoked": Bug(_lost_attempts_are_not_revoked, 400),
@@ -154,5 +165,6 @@ WINDOW_BUGS: Mapping[str, Bug] = {
     "windows keep the schemas of before a DDL": Bug(_windows_keep_the_schemas_of_before_a_ddl, 10),
     "rows are not acknowledged by the majority": Bug(_rows_are_not_acknowledged_by_the_majority, 200),
     "DDLs are not acknowledged by the majority": Bug(_ddls_are_not_acknowledged_by_the_majority, 90),
+    "arrays are not shortened": Bug(_arrays_are_not_shortened, 40),
     "repairs count as done when they begin": Bug(_repairs_count_as_done_when_they_begin, 600),
 }

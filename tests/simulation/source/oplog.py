@@ -18,6 +18,7 @@ from bson.timestamp import Timestamp
 from changefeed.capture import OF_A_SHARD
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
+from tests.simulation.source.row_diff import described
 
 Document = Mapping[str, Any]
 
@@ -228,7 +229,7 @@ def _told(operation: Operation) -> tuple[str, str | None, dict[str, Any]] | None
         case "u", _ if "_id" in o:
             told = "replace", coll, {"fullDocument": o, "documentKey": o2}
         case "u", _:
-            told = "update", coll, {"documentKey": o2, "updateDescription": _described(o["diff"])}
+            told = "update", coll, {"documentKey": o2, "updateDescription": described(o["diff"])}
         case "d", _:
             told = "delete", coll, {"documentKey": o}
         case _, "renameCollection":
@@ -239,15 +240,6 @@ def _told(operation: Operation) -> tuple[str, str | None, dict[str, Any]] | None
             kind, describe = _COMMANDS[command]
             told = kind, o[command], describe(_without(o, command), o2)
     return told
-
-
-def _described(diff: Document) -> dict[str, Any]:
-    updated = {**diff.get("u", {}), **diff.get("i", {})}
-    return {
-        "updatedFields": dict(sorted(updated.items())),
-        "removedFields": list(diff.get("d", {})),
-        "truncatedArrays": [],
-    }
 
 
 def _renamed(o: Document) -> tuple[str, str, dict[str, Any]]:

@@ -13,6 +13,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
+from tests.simulation.source.row_diff import row_diff
 
 _NEVER = ClusterTime(0, 0)
 ID_INDEX: Mapping[str, Any] = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
@@ -204,12 +205,7 @@ class Tables:
         changed = dict(sorted(self._versioned(sets).items()))
         row |= changed
         self._check_unique(table, row)
-        diff = {
-            "d": dict.fromkeys(removed, False),
-            "u": {name: value for name, value in changed.items() if name in before},
-            "i": {name: value for name, value in changed.items() if name not in before},
-        }
-        o = {"$v": 2, "diff": {section: fields for section, fields in diff.items() if fields}}
+        o = {"$v": 2, "diff": row_diff(before, row)}
         at = self._row("u", table, o, {"_id": key}, before=before, after=row)
         self._keep(table, key, row, at)
 
