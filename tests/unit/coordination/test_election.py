@@ -77,6 +77,21 @@ def test_a_new_owner_decides_on_no_state_older_than_its_predecessors_last_write(
     assert found.value == b"the last"
 
 
+def test_an_owner_whose_key_was_written_last_still_leads(client: MemoryClient) -> None:
+    """It rewrites its key to settle what was not answered. The candidates behind it are of later epochs all the same."""
+    one, two, three = (candidate(client, name)[0] for name in ("one", "two", "three"))
+    leading = one.campaign(AT_ONCE)
+    assert leading is not None
+    for waiting in (two, three):
+        assert waiting.campaign(AT_ONCE) is None
+    leading.begin_turn()
+    assert two.campaign(AT_ONCE) is None
+    assert one.campaign(AT_ONCE) is not None
+    one.resign()
+    assert three.campaign(AT_ONCE) is None
+    assert two.campaign(AT_ONCE) is not None
+
+
 def test_an_owner_that_resigned_is_fenced(client: MemoryClient) -> None:
     one = candidate(client, "one")[0]
     store = one.campaign(AT_ONCE)

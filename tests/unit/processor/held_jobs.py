@@ -128,12 +128,13 @@ class Cluster:
     def barrier(self, seconds: int, held: Mapping[TableId, Position] | None = None) -> None:
         self.put(LAYOUT.barrier(FEED), Barrier(epoch=1, position=at(seconds), held=held or {}))
 
-    def drop(self, seconds: int, state: DdlState) -> None:
-        """The record of A's drop, with the resulting barrier."""
-        event = DdlEvent(position=at(seconds), type=DdlType.DROP, db="s", table=TableName("s", "a"), id=A)
-        record = DdlRecord(event=event, scope=Scope(tables=frozenset({A})), state=state, seen_at=datetime.now(UTC))
+    def drop(self, seconds: int, state: DdlState, table: TableId = A) -> None:
+        """The record of a table's drop, with the resulting barrier."""
+        name = TableName("s", {A: "a", B: "b"}[table])
+        event = DdlEvent(position=at(seconds), type=DdlType.DROP, db="s", table=name, id=table)
+        record = DdlRecord(event=event, scope=Scope(tables=frozenset({table})), state=state, seen_at=datetime.now(UTC))
         self.put(LAYOUT.ddl(FEED, event.position), record)
-        self.barrier(seconds + 10, {A: at(seconds)} if record.open else None)
+        self.barrier(seconds + 10, {table: at(seconds)} if record.open else None)
 
     def assign(self, *tables: TableId, copy: bool = False) -> None:
         group = LAYOUT.assignment(FEED, NODE)

@@ -16,7 +16,7 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, DdlState, Scope
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table import TableId, TableName, TableSchema, TableSize
 from schema_store.store import FoldStep, SchemaStore, fold
 from schema_store.versions import SchemaVersions
 from tests.unit.schema_store.histories import History, assert_agrees, histories
@@ -99,6 +99,14 @@ def test_folding_writes_a_table_once_however_often_it_changed() -> None:
     (written,) = step.write
     assert (written.options.decode(), written.valid_from) == ({"size": 6}, at(6))
     assert step.ddls == tuple(at(n) for n in range(1, 7)), "a record at the checkpoint may be seen again at a restart"
+
+
+def test_a_folded_table_keeps_the_size_that_it_had_at_the_start() -> None:
+    """It is known of the base alone: no event says it. A table that a DDL created has none."""
+    size = TableSize(documents=5, bytes=500)
+    records = [record(resized(1, 1)), record(ddl(2, DdlType.CREATE, SHOP_B, B))]
+    (step,) = fold({A: replace(base(A, SHOP_A), size=size)}, records, at(9))
+    assert [(schema.id, schema.size) for schema in step.write] == [(A, size), (B, None)]
 
 
 def test_a_table_created_and_dropped_below_the_checkpoint_leaves_nothing() -> None:

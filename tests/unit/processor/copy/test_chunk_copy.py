@@ -1,0 +1,131 @@
+"""How one chunk is copied: what is removed before it is read, and when nothing more of it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import bson
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import Document
+from changefeed.documents.key_range import KeyRange
+from changefeed.errors import FencedError
+from changefeed.position import Position
+from changefeed.table import TableId, TableName, TableSchema
+from processor.copy.chunk_copy import CopyOrder, CopyPlace, copy_chunk
+from processor.copy.target_table import creation_of
+from sink.blackhole.ddl_applier import BlackholeDdlApplier
+from sink.ddl import Routing
+from sink.receipt import Receipt
+from source.tables.chunk_reader import Chunk, ReadWay, SnapshotLost
+
+START, READ, UNTIL = ClusterTime(100, 1), ClusterTime(110, 1), ClusterTime(112, 1)
+NAME = TableName("shop", "a")
+SCHEMA = TableSchema(id=TableId("a" * 32), name=NAME, valid_from=Position(START))
+CREATION = creation_of(SCHEMA, NAME, Routing(route=lambda name: name, tables={SCHEMA.id: NAME}))
+RANGE = KeyRange(lower=Document.of({"_id": 10}), upper=Document.of({"_id": 20}))
+ORDER = CopyOrder(
+    chunk=Chunk(table=NAME, range=RANGE, not_before=Position(START)), creation=CREATION, copied_from=Position(START)
+)
+
+
+@dataclass
+class Copying:
+    """Source and target of one chunk. `done`: what happened, in order."""
+
+    batches_of: Sequence[Sequence[int]] = ((10, 11), (12,))
+    snapshots: bool = False
+    lost: bool = False
+    """The snapshot breaks off behind the first batch."""
+    wanted: int = 99
+    """How often the chunk is still wanted."""
+    done: list[str] = field(default_factory=list)
+
+    def chunk(self, chunk: Chunk, way: ReadWay) -> Rows:
+        return Rows(self, way)
+
+    def empty(self) -> bool:
+        return True
+
+    def clear(self, range: KeyRange) -> int:
+        self.done.append(f"clear {range}")
+        return 0
+
+    def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+        self.done += [f"load {bson.decode(document)['_id']}" for document in documents]
+
+    def finish(self) -> tuple[Receipt, ...]:
+        return ()
+
+    def check_wanted(self) -> None:
+        self.wanted -= 1
+        if self.wanted < 0:
+            raise FencedError("nobody wants the chunk any more")
+
+    @property
+    def place(self) -> CopyPlace:
+        return CopyPlace(
+            source=self,  # type: ignore[arg-type]  # has what the copy of a chunk uses of a source
+            loader=self,
+            ddl=BlackholeDdlApplier(),
+            check_wanted=self.check_wanted,
+        )
+
+
+@dataclass
+class Rows:
+    copying: Copying
+    way: ReadWay
+    ended: bool = False
+    after: ClusterTime = READ
+
+    @property
+    def until(self) -> ClusterTime:
+        return self.after if self.way is ReadWay.SNAPSHOT else UNTIL
+
+    def batches(self) -> Iterator[list[bytes]]:
+        for keys in self.copying.batches_of:
+            yield [bson.encode({"_id": key}) for key in keys]
+            if self.copying.lost and self.way is ReadWay.SNAPSHOT:
+                raise SnapshotLost("the snapshot is too old")
+
+    def end(self) -> None:
+        self.ended = True
+
+
+LOADED = ["load 10", "load 11", "load 12"]
+CLEARED = f"clear {RANGE}"
+
+
+def test_a_chunk_is_cleared_before_it_is_read() -> None:
+    """An earlier attempt may have left a document that the source has deleted since."""
+    copying = Copying()
+    read = copy_chunk(ORDER, copying.place)
+    assert copying.done == [CLEARED, *LOADED]
+    assert (read.copied.after, read.copied.until, read.copied.documents) == (READ, UNTIL, 3)
+
+
+def test_a_chunk_that_is_read_again_without_its_snapshot_is_cleared_again() -> None:
+    copying = Copying(snapshots=True, lost=True)
+    copy_chunk(ORDER, copying.place)
+    again = copying.done.index(CLEARED, 1)
+    assert copying.done[again:] == [CLEARED, *LOADED]
+
+
+@pytest.mark.parametrize("kind", ["shared", "kept", "logged"])
+def test_nothing_is_cleared_where_rows_of_others_may_be_and_all_changes_since_the_start_are_replayed(kind: str) -> None:
+    copying = Copying()
+    creation = replace(CREATION, shared=kind == "shared", kept=kind == "kept", logged=kind == "logged")
+    read = copy_chunk(replace(ORDER, creation=creation), copying.place)
+    assert copying.done == LOADED
+    assert (read.copied.after, read.read_after) == (START.previous(), READ)
+
+
+@pytest.mark.parametrize(("wanted", "loaded"), [(0, []), (1, []), (2, LOADED[:2])])
+def test_nothing_is_loaded_of_a_chunk_that_nobody_wants_any_more(wanted: int, loaded: list[str]) -> None:
+    copying = Copying(wanted=wanted)
+    with pytest.raises(FencedError):
+        copy_chunk(ORDER, copying.place)
+    assert [done for done in copying.done if done != CLEARED] == loaded
