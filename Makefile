@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SPARK_CLASSES := .venv/spark-classes.jsa
 # Each node of a test starts a JVM for Spark, which needs a third of the CPU with its classes ready to be mapped.
 test soak failover sinks versions chaos: export SPARK_SUBMIT_OPTS := -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
-.PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes chart versions chaos planted nightly spark-classes simulate check fix proto scale bench lock clean
+.PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes chart versions chaos planted mutants nightly spark-classes simulate check fix proto scale bench lock clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -73,6 +73,9 @@ simulate: $(INSTALLED)  ## Simulate the whole cluster in one thread, SEEDS=1000 
 
 planted: $(INSTALLED)  ## Look for each planted bug by the simulation; takes most of an hour
 	$(PY) -m pytest -m planted tests/simulation/test_planted_bugs.py
+
+mutants: setup  ## Put faults into a copy of the product, one at a time, and say which tests see each; some only: ROOMS="owner sink"
+	$(PY) -m tests.mutants $(ROOMS)
 
 check: $(INSTALLED)  ## Check format, lint, types, import contracts, generated code (pyproject.toml says what each is for)
 	$(BIN)/ruff format --check .

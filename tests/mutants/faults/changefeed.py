@@ -1,0 +1,92 @@
+"""Faults of the room `changefeed`."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+CHANGEFEED = (
+    Fault(
+        "a window contains the event at its end",
+        "return self.start <= position < self.end",
+        "return self.start <= position <= self.end",
+        tests=("tests/unit/changefeed/test_position.py",),
+    ),
+    Fault(
+        "a place within a time sorts by its text alone",
+        "return self.ts.seconds, self.ts.increment, self.token",
+        "return self.ts.seconds, 0, self.token",
+        tests=("tests/unit/changefeed/test_position.py", "tests/unit/owner/ddl"),
+    ),
+    Fault(
+        "a table is held by its last open DDL",
+        "            held.setdefault(table, record.position)\n",
+        "            held[table] = record.position\n",
+        tests=("tests/unit/owner/ddl",),
+    ),
+    Fault(
+        "an index that is built in the background holds its table",
+        "if record.open and not record.background and record.position < resolved)",
+        "if record.open and record.position < resolved)",
+        tests=("tests/unit/owner/ddl",),
+    ),
+    Fault(
+        "the first pattern that matches a table decides",
+        "return next((not pattern.negated for pattern in reversed(patterns) if pattern.matches(name)), False)",
+        "return next((not pattern.negated for pattern in patterns if pattern.matches(name)), False)",
+        tests=("tests/unit/changefeed/config/tables",),
+    ),
+    Fault(
+        "a rename is in scope by its old name only",
+        "for name in (event.table, event.renamed_to) if name is not None and self.wants_table(name)]",
+        "for name in (event.table,) if name is not None and self.wants_table(name)]",
+        tests=("tests/unit/changefeed/config/tables",),
+    ),
+    Fault(
+        "an event whose document is not known is ignored",
+        "return document is not None and expression.accepts(document)",
+        "return document is None or expression.accepts(document)",
+        tests=("tests/unit/changefeed/config/tables",),
+    ),
+    Fault(
+        "the last route that matches a table decides",
+        "return next((route for route in self.root if route.from_.matches(name)), None)",
+        "return next((route for route in reversed(self.root) if route.from_.matches(name)), None)",
+        tests=("tests/unit/changefeed/config/tables",),
+    ),
+    Fault(
+        "two tables come under one name without a rule that asks for it",
+        "return route is not None and route.fan_in and route is self._of(other)",
+        "return route is not None and route is self._of(other)",
+        tests=("tests/unit/changefeed/config/tables",),
+    ),
+    Fault(
+        "a changefeed retries for ever without a pause",
+        "case State.WARNING if self.since_at is not None and now - self.since_at >= PATIENCE:",
+        "case State.WARNING if self.since_at is None and self.attempts:",
+        tests=("tests/unit/changefeed/test_lifecycle.py",),
+    ),
+    Fault(
+        "a paused changefeed goes on after a back-off",
+        "return Lifecycle(state=State.STOPPED, error=self.error, since_at=now)",
+        "return replace(self, error=self.error, since_at=now)",
+        tests=("tests/unit/changefeed/test_lifecycle.py",),
+    ),
+    Fault(
+        "a fenced error fails the changefeed",
+        "            case FencedError.code:\n                return ErrorKind.FENCED\n",
+        "",
+        tests=("tests/unit/changefeed",),
+    ),
+    Fault(
+        "a removed entry stays in a changed map",
+        "                del shards._parts[part][table]\n                shards._size -= 1\n",
+        "                shards._size -= 1\n",
+        tests=("tests/unit/changefeed/test_shared_values.py", "tests/unit/changefeed/test_shards.py"),
+    ),
+    Fault(
+        "a changed map changes the map before",
+        "                    shards._parts[part] = dict(shards._parts[part])\n                del",
+        "                    pass\n                del",
+        tests=("tests/unit/changefeed/test_shards.py",),
+    ),
+)

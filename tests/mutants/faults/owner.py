@@ -1,0 +1,210 @@
+"""Faults of the room `owner`."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault, Seeds
+
+_WRITER = ("tests/unit/owner/test_etcd_writes.py",)
+
+OWNER = (
+    Fault(
+        "the scope of an index DDL leaves out tables that share its target name",
+        "tables=frozenset(schema.id for schema in (*touched, *sharing) if schema.kind is not TableKind.VIEW),",
+        "tables=frozenset(\n                    schema.id\n"
+        "                    for schema in (*touched, *(sharing if event.type is not DdlType.CREATE_INDEXES else ()))\n"
+        "                    if schema.kind is not TableKind.VIEW\n                ),",
+    ),
+    Fault(
+        "the scope of a DDL leaves out tables that routes map to its names",
+        "sharing = [schema for schema in self._names.having(names, event.position, tables) if schema.id not in nameless]",
+        "sharing: list[TableSchema] = []",
+    ),
+    Fault(
+        "the table that a rename replaces is missing from what ends",
+        "return frozenset(with_rows & {event.drop_target})",
+        "return frozenset()",
+    ),
+    Fault(
+        "the table that a rename replaces is missing from its scope",
+        "replaced = tables.at(event.drop_target, event.position) if event.drop_target else None",
+        "replaced = None",
+    ),
+    Fault(
+        "a unique index is built while rows are applied",
+        'and not index.get("unique")\n        and not index.get("prepareUnique")',
+        'and not index.get("prepareUnique")',
+    ),
+    Fault(
+        "an unknown command at the source is skipped",
+        "    if event.type is DdlType.UNKNOWN:\n        raise SourceUnsupported(",
+        "    if event.type is DdlType.UNKNOWN and event.table is None:\n        raise SourceUnsupported(",
+    ),
+    Fault(
+        "a DDL at the resolved position runs",
+        "if record.position < resolved and record.refused is None and _reached(",
+        "if record.position <= resolved and record.refused is None and _reached(",
+    ),
+    Fault(
+        "a refused DDL runs without its user",
+        "if record.position < resolved and record.refused is None and _reached(",
+        "if record.position < resolved and _reached(",
+    ),
+    Fault(
+        "a DDL runs though no node has one of its tables",
+        "return all(checkpoint == record.position for checkpoint in checkpoints)",
+        "return all(checkpoint in (None, record.position) for checkpoint in checkpoints)",
+    ),
+    Fault(
+        "a DDL overtakes an earlier one that it overlaps",
+        "        if not before.meets(record.scope):\n            yield record",
+        "        if record.background or not before.meets(record.scope):\n            yield record",
+    ),
+    Fault(
+        "the checkpoint passes DDLs that are open",
+        "return min(first_open, resolved if tables is None else tables)",
+        "return resolved if tables is None else tables",
+    ),
+    Fault(
+        "the checkpoint passes a DDL that is being released",
+        "passing = not_awaited(records, counts, waiting, passed) - released",
+        "passing = not_awaited(records, counts, waiting, passed)",
+    ),
+    Fault(
+        "the gate opens before its DDL is recorded as done",
+        "self._commit([*map(self._put_ddl, records), self._put_barrier(barrier), *marks])",
+        "self._commit([self._put_barrier(barrier)])\n        self._commit([*map(self._put_ddl, records), *marks])",
+        tests=(*_WRITER, Seeds(count=20)),
+    ),
+    Fault(
+        "a request counts as answered before its DDLs are recorded",
+        "self._store.commit_in_parts([*(self._put_ddl(record) for record in records), *answered])",
+        "self._store.commit_in_parts([*answered, *(self._put_ddl(record) for record in records)])",
+        tests=_WRITER,
+    ),
+    Fault(
+        "a changefeed has its status before the schemas of its tables",
+        "        self._commit([DeletePrefix(self._layout.schemas(self._id)), DeletePrefix(self._layout.ddls(self._id))])\n",
+        "        self._commit([self._put_status(status)])\n"
+        "        self._commit([DeletePrefix(self._layout.schemas(self._id)), DeletePrefix(self._layout.ddls(self._id))])\n",
+        tests=(*_WRITER, Seeds(count=20)),
+    ),
+    Fault(
+        "the old and the new node of a moved table are written in two transactions",
+        "        for together in whole_parts(puts):\n            self._commit(together)",
+        "        for put in puts:\n            self._commit([put])",
+        tests=_WRITER,
+    ),
+    Fault(
+        "the parts of an assignment are cut where a transaction is full",
+        "if batch and (len(batch) + len(part) > MAX_TXN_OPS or size + cost > MAX_TXN_BYTES):",
+        "if batch and (len(batch) >= MAX_TXN_OPS or size + cost > MAX_TXN_BYTES):",
+        tests=_WRITER,
+    ),
+    Fault(
+        "the rows of a node are forgotten with it",
+        "rows = rows.plus(reports[node].rows) if node in reports else rows",
+        "rows = rows if node in reports else rows",
+        tests=_WRITER,
+    ),
+    Fault(
+        "a folded DDL is deleted before its effect is in the bases",
+        "self._commit([*writes, *(Delete(self._layout.ddl(self._id, position)) for position in step.ddls)])",
+        "self._commit([Delete(self._layout.ddl(self._id, position)) for position in step.ddls])\n        self._commit(writes)",
+        tests=_WRITER,
+    ),
+    Fault(
+        "a watermark is made from the resolved position",
+        "self._watermarks.look(status.checkpoint, behind, lambda: map(target, names()))",
+        "self._watermarks.look(status.resolved or status.checkpoint, behind, lambda: map(target, names()))",
+    ),
+    Fault(
+        "a watermark is made without the stragglers",
+        "self._watermarks.look(status.checkpoint, behind, lambda: map(target, names()))",
+        "self._watermarks.look(status.checkpoint, {}, lambda: map(target, names()))",
+    ),
+    Fault(
+        "a step of a DDL that was recorded as executing is begun anew",
+        "    if record.state is DdlState.EXECUTING:\n        return Apply(record)",
+        "    if record.state is DdlState.EXECUTING and progress is not None:\n        return Apply(record)",
+    ),
+    Fault(
+        "a refused DDL keeps what was observed before its repair",
+        "refused = replace(refused, state=DdlState.PENDING, before=None, executing_at=None)",
+        "refused = replace(refused, state=DdlState.PENDING)",
+    ),
+    Fault(
+        "the tables of a node that is gone are given away without its margin",
+        "if state.gone_at is not None and state.gone_at <= lost_before:",
+        "if state.gone_at is not None:",
+    ),
+    Fault(
+        "a table that leaves is given away before its node has released it",
+        "given_up = (table for table in state.assignment.leaving if progress.released(table))",
+        "given_up = iter(state.assignment.leaving)",
+    ),
+    Fault(
+        "a moved table begins where its old node began",
+        "assigned = replace(state.assignment.tables[table], start=checkpoint)",
+        "assigned = state.assignment.tables[table]",
+    ),
+    Fault(
+        "a report of an earlier assignment releases a table",
+        "return report is not None and table in report.released and table not in self._uncovered[node]",
+        "return report is not None and table in report.released",
+    ),
+    Fault(
+        "a table may be before a DDL of it that is done",
+        "return max(least, self._begun_at.get(table, least))",
+        "return least",
+    ),
+    Fault(
+        "a node obeys a stop that it has not seen",
+        "return covered and report is not None and report.stops.get(table, 0) >= stop_rev",
+        "return covered and report is not None and table in report.stops",
+    ),
+    Fault(
+        "a report from before the last start says that everything has stopped",
+        "still = report is not None and report.run == 0 and report.barrier_rev >= known.barrier_rev",
+        "still = report is not None and report.run == 0",
+    ),
+    Fault(
+        "a node that is gone stands still at once",
+        "still = self._gone_at[node] <= over",
+        "still = True",
+    ),
+    Fault(
+        "a watch that was opened again shows its last DDL twice",
+        "if last is None or event.position > last]",
+        "if last is None or event.position >= last]",
+    ),
+    Fault(
+        "a sighting counts from when the source has answered",
+        "                asked_at = datetime.now(UTC)\n                self._deliver(self, watch.poll(), asked_at)",
+        "                self._deliver(self, watch.poll(), datetime.now(UTC))",
+    ),
+    Fault(
+        "DDLs are folded into the bases beyond the checkpoint",
+        "below = min(status.checkpoint, settled[-_HISTORY])",
+        "below = settled[-_HISTORY]",
+    ),
+    Fault(
+        "a straggler is forgotten before it has caught up",
+        "        if at is not None and at >= passed\n",
+        "        if at is not None\n",
+    ),
+    Fault(
+        "a table is resumed before its node obeys the stop",
+        "    if stopped is not None and not places.obeys(table, stopped.rev):\n        return ()\n",
+        "",
+    ),
+    Fault(
+        "the status goes back to an earlier checkpoint",
+        "    checkpoint = max(checkpoint, status.checkpoint)\n    lifecycle = _lifecycle(",
+        "    lifecycle = _lifecycle(",
+    ),
+    Fault(
+        "a user's command is obeyed again at each tick",
+        "    if info.version == status.info_version:\n        return status.lifecycle\n",
+        "",
+    ),
+)

@@ -1,0 +1,218 @@
+"""Faults of the room `processor`."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+PROCESSOR = (
+    Fault(
+        "a window of a sink of messages is not committed",
+        "        commits.window(shared.context, spec, outcome)\n",
+        "",
+    ),
+    Fault(
+        "an early end of a window is committed as the whole",
+        "        job = whole if outcome.ended is None else whole.cut(outcome.ended)\n        ranges =",
+        "        job = whole\n        ranges =",
+    ),
+    Fault(
+        "chunks of a sink of messages are not committed",
+        "            commits.chunks(shared.context, steps, answers)\n",
+        "            pass\n",
+    ),
+    Fault(
+        "a window that failed is committed",
+        "if commits is not None and outcome.error is None:",
+        "if commits is not None:",
+    ),
+    Fault(
+        "a chunk that is read again is not cleared",
+        "        place.loader.clear(order.chunk.range)\n",
+        "        pass\n",
+    ),
+    Fault(
+        "a chunk is loaded though nobody wants it any more",
+        "        place.check_wanted()\n        if reader.ended:",
+        "        if reader.ended:",
+    ),
+    Fault(
+        "a chunk counts as read from its copy's start only",
+        "after = _before(order.copied_from) if order.creation.filled_in_place else reader.after",
+        "after = reader.after",
+    ),
+    Fault(
+        "a window that ended early counts as a whole one",
+        "lanes=lanes.finished(number, outcome.unsettled, outcome.ahead, outcome.ended, uneven=outcome.uneven),",
+        "lanes=lanes.finished(number, outcome.unsettled, outcome.ahead, None, uneven=outcome.uneven),",
+    ),
+    Fault(
+        "rows after an uneven end are not replay",
+        "left = _replaying(left, whole, default=whole is self.default_job) if uneven else left",
+        "left = left",
+    ),
+    Fault(
+        "what a failed window has applied is not replay",
+        "return _compacted(_replaying(ended, job, default=job is self.default_job))",
+        "return _compacted(ended)",
+    ),
+    Fault(
+        "a table that is assigned anew has no replay",
+        "replay = {table: max(start, barrier.of(table)) for table, start in starts.items()}",
+        "replay = dict(starts)",
+    ),
+    Fault(
+        "an unsettled table moves its checkpoint",
+        "exceptions[table], reach[table] = unfinished.start, _twice(unfinished)",
+        "exceptions[table], reach[table] = unfinished.end, _twice(unfinished)",
+    ),
+    Fault(
+        "a table is released while a job has it",
+        "return {table: self.checkpoint_of(table) for table in self.leaving if not self.busy(table)}",
+        "return {table: self.checkpoint_of(table) for table in self.leaving}",
+    ),
+    Fault(
+        "a table that leaves gets new jobs",
+        "if at < barrier.of(table) and table not in lanes.leaving and not lanes.busy(table)",
+        "if at < barrier.of(table) and not lanes.busy(table)",
+    ),
+    Fault(
+        "a window goes past the DDL that holds its table",
+        "return min(max(end, lanes.reach.get(table, end)), barrier.of(table))",
+        "return min(max(end, lanes.reach.get(table, end)), barrier.position)",
+    ),
+    Fault(
+        "a node reports that it has stopped while a job runs",
+        "run=following.run if takes_part or following.lanes.running or copying else 0,",
+        "run=following.run if takes_part or copying else 0,",
+    ),
+    Fault(
+        "a node obeys a stop while a job has the table",
+        "if table in following.lanes.tables and not following.lanes.busy(table) and table not in copying",
+        "if table in following.lanes.tables and table not in copying",
+    ),
+    Fault(
+        "a run begins while jobs of the last one run",
+        "if orders.running and following.run != orders.run and not lanes.running and not copying:",
+        "if orders.running and following.run != orders.run and not copying:",
+    ),
+    Fault(
+        "a permanent error is tried again in the same run",
+        "retry_at=now + pause.total_seconds() if passing else None)",
+        "retry_at=now + pause.total_seconds())",
+    ),
+    Fault(
+        "a task of a revoked attempt goes on",
+        "if revoked is not None:\n            raise FencedError(",
+        "if revoked is not None and revoked.value:\n            raise FencedError(",
+    ),
+    Fault(
+        "a task of an earlier run goes on",
+        "if status is None or status.run != self._fence.run or not status.lifecycle.running:",
+        "if status is None or not status.lifecycle.running:",
+    ),
+    Fault(
+        "a permit does not look at the run's budget",
+        "return min(node_seconds, left)",
+        "return node_seconds",
+    ),
+    Fault(
+        "a revoked attempt counts as ended at once",
+        "                self._over.wait(self._budget.total_seconds())\n                return",
+        "                return",
+    ),
+    Fault(
+        "an event at the end of its table's window is taken",
+        "return span[0] <= (header.time, header.token) < span[1]",
+        "return span[0] <= (header.time, header.token) <= span[1]",
+    ),
+    Fault(
+        "an event at the start of its table's window is left out",
+        "return span[0] <= (header.time, header.token) < span[1]",
+        "return span[0] < (header.time, header.token) < span[1]",
+    ),
+    Fault(
+        "an event of an unknown table is left out",
+        "        raise _unexplained(header, position)\n\n    def _series_known_as_view",
+        "        return False\n\n    def _series_known_as_view",
+    ),
+    Fault(
+        "a change at the time of a chunk's snapshot is applied to it",
+        "        if time <= after:\n            return Overlap.HELD",
+        "        if time < after:\n            return Overlap.HELD",
+    ),
+    Fault(
+        "a change at the end of a chunk's reading is new",
+        "return Overlap.REPLAYED if time <= until else Overlap.NEW",
+        "return Overlap.REPLAYED if time < until else Overlap.NEW",
+    ),
+    Fault(
+        "a window ends early before the place that it has to reach",
+        "                    if at >= self._least:\n                        self.at = at\n                        return\n",
+        "                    self.at = at\n                    return\n",
+    ),
+    Fault(
+        "the last rows of a window are not settled",
+        "        self.flush()\n        _count(self._run.settle(), self.outcome)",
+        "        self.flush()\n        self._run.settle()",
+    ),
+    Fault(
+        "a task does not wait for its last batch",
+        "        batch = self._taken()\n        self._wait()\n        self.outcome.add(self._written(batch))",
+        "        batch = self._taken()\n        self.outcome.add(self._written(batch))",
+    ),
+    Fault(
+        "a window ends where its last bucket ended",
+        "outcome.ended = min((ended for ended in ends if ended is not None), default=None)",
+        "outcome.ended = max((ended for ended in ends if ended is not None), default=None)",
+    ),
+    Fault(
+        "a permanent error of a bucket is hidden by a passing one",
+        "return other if one.retryable and not other.retryable else one",
+        "return one",
+    ),
+    Fault(
+        "changes of a table with unique values are folded",
+        "        if table.ordered:\n            order.append([change])\n            continue\n",
+        "",
+    ),
+    Fault(
+        "a field that was removed and set again keeps its place",
+        "    if later.sets.keys() & set(earlier.removed):\n        return None\n",
+        "",
+    ),
+    Fault(
+        "a copy is built on before the barrier has passed its chunks",
+        "        if copy.upto > inputs.barrier:\n            return Wait()\n",
+        "",
+    ),
+    Fault(
+        "a table is emptied while its chunks are being copied",
+        "    if inputs.running:\n        return Wait()\n    stands =",
+        "    stands =",
+    ),
+    Fault(
+        "a unique index is built on an incomplete copy",
+        'return not any(_unique(index) for index in ddl.description.decode().get("indexes", ()))',
+        "return True",
+    ),
+    Fault(
+        "a copy ends where its chunks were begun",
+        "return beyond(max(chunk.until for chunk in self.copied.values()))",
+        "return beyond(max(chunk.after for chunk in self.copied.values()))",
+    ),
+    Fault(
+        "a copy is followed past the place of a chunk that is being read",
+        "furthest = Position(min([inputs.barrier, *inputs.running.values()]).ts)",
+        "furthest = Position(inputs.barrier.ts)",
+    ),
+    Fault(
+        "a slice that failed ends its window without an error",
+        "                applier.outcome.error = ended\n",
+        "",
+    ),
+    Fault(
+        "the text of an exception in a task is not redacted",
+        'InvariantError(f"{type(error).__name__} in a task: {redacted(str(error))}")',
+        'InvariantError(f"{type(error).__name__} in a task: {error}")',
+    ),
+)

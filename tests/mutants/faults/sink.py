@@ -1,0 +1,361 @@
+"""Faults of the room `sink`."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault, Seeds
+
+_COMMANDER = ("tests/component/sink/mongodb/test_commander.py", "tests/component/sink/mongodb/test_late_majority.py")
+_TOGETHER = ("tests/component/sink/mongodb/test_confirming_together.py",)
+_ROWS = ("tests/unit/sink/mongodb/rows", Seeds(count=12), "tests/component/sink/mongodb/rows/test_row_writer.py")
+_LETTERS = (
+    "tests/unit/sink/mongodb/letters",
+    Seeds(count=15, options=("refusing",)),
+    "tests/component/sink/mongodb/rows/test_letters.py",
+)
+_DDL = (
+    "tests/unit/sink/mongodb/ddl",
+    Seeds(count=12),
+    "tests/component/sink/mongodb/ddl/test_ddl_applier.py",
+)
+_FILES = ("tests/unit/sink/files", "tests/component/sink/files/test_directory_of_files.py")
+_LEFTOVERS = ("tests/component/sink/files/test_leftovers.py",)
+_STORES = ("tests/component/sink/files/test_stores.py",)
+_TOPICS = ("tests/unit/sink/kafka", "tests/component/sink/kafka/test_kafka_rows.py")
+_KAFKA_OWNER = ("tests/unit/sink/kafka", "tests/component/sink/kafka/test_kafka_owner.py")
+
+SINK = (
+    Fault(
+        "an unsatisfied write concern of rows is ignored",
+        '        if concern := document.get("writeConcernError"):\n            if concern',
+        '        if (concern := document.get("writeConcernError")) and concern.get("code") not in LATE:\n            if concern',
+        tests=_COMMANDER,
+    ),
+    Fault(
+        "an unsatisfied write concern other than a late majority is ignored",
+        '            if concern.get("code") not in LATE:\n                raise SinkUnavailable(',
+        '            if concern.get("code") not in LATE and not document:\n                raise SinkUnavailable(',
+        tests=("tests/unit/sink/mongodb", *_COMMANDER),
+    ),
+    Fault(
+        "an unsatisfied write concern of a DDL is ignored",
+        '            if unacknowledged and unacknowledged.get("code") in LATE:\n'
+        "                raise stalled(self._client, str(command))\n"
+        "            if unacknowledged:\n"
+        "                raise OperationFailure(",
+        "            if unacknowledged and not reply:\n                raise OperationFailure(",
+        tests=(*_DDL, "tests/component/sink/mongodb/test_late_majority.py"),
+    ),
+    Fault(
+        "the target's majority is not awaited",
+        "while not (point := self._majority(doing)).has(*written):",
+        "while not (point := self._majority(doing)).has(*written) and point.behind is None:",
+        tests=_COMMANDER,
+    ),
+    Fault(
+        "a command is sent after the permit has ended",
+        '        if allowed <= 0:\n            raise FencedError(f"{doing}: the permit',
+        '        if allowed < 0:\n            raise FencedError(f"{doing}: the permit',
+        tests=_COMMANDER,
+    ),
+    Fault(
+        "a command may take longer than its permit",
+        "return min(allowed, max(self._deadline - time.monotonic(), _FIRST_PAUSE))",
+        "return max(self._deadline - time.monotonic(), _FIRST_PAUSE)",
+        tests=_COMMANDER,
+    ),
+    Fault(
+        "rows that wait for the majority together are confirmed by any primary",
+        "if self._deferred is not None and self._deferred[1] != written[1]:",
+        "if self._deferred is None:",
+        tests=_TOGETHER,
+    ),
+    Fault(
+        "rows that wait for the majority together are not confirmed",
+        "        else:\n            self._confirm(database)\n        finally:",
+        "        finally:",
+        tests=_TOGETHER,
+    ),
+    Fault(
+        "a duplicate in a replay is no insert that was applied",
+        "elif change.type is RowType.INSERT and refusal.duplicate_id:",
+        "elif change.type is RowType.INSERT and refusal.duplicate_id and not replay:",
+        tests=_ROWS,
+    ),
+    Fault(
+        "a refused unique value does not wait for its row",
+        "        elif refusal.duplicate and not refusal.duplicate_id:\n"
+        "            self._waiting.begin(change, refusal, replay=self._replay or replay)\n",
+        "        elif refusal.duplicate and not refusal.duplicate_id and replay:\n"
+        "            self._waiting.begin(change, refusal, replay=self._replay or replay)\n",
+        tests=_ROWS,
+    ),
+    Fault(
+        "later changes of a waiting row are written before it",
+        "return _without(batch, self._waiting.queue) if self._waiting else batch",
+        "return batch",
+        tests=_ROWS,
+    ),
+    Fault(
+        "an update whose document is missing is no divergence",
+        "            self._diverged([change for change in lost if not self._noted_newer(change)], _MISSING_OR_MISSHAPEN)\n",
+        "",
+        tests=_ROWS,
+    ),
+    Fault(
+        "what a replay skipped makes no table unsettled",
+        "                self._unsettled.add(table)\n                self._result.unsettled.add(table)\n",
+        "                self._unsettled.add(table)\n",
+        tests=_ROWS,
+    ),
+    Fault(
+        "changes of one document are sent in one unordered command",
+        "        if place == (level, before):\n            repeated.add(place)\n",
+        "",
+        tests=("tests/unit/sink/mongodb/rows",),
+    ),
+    Fault(
+        "a delete comes before an earlier update of its document",
+        "_PHASES = {RowType.INSERT: 0, RowType.UPDATE: 1, RowType.REPLACE: 1, RowType.DELETE: 2}",
+        "_PHASES = {RowType.INSERT: 0, RowType.UPDATE: 2, RowType.REPLACE: 2, RowType.DELETE: 1}",
+        tests=("tests/unit/sink/mongodb/rows",),
+    ),
+    Fault(
+        "rows do not wait for the majority",
+        '_MAJORITY = {"w": "majority"}\n_UPDATE =',
+        '_MAJORITY = {"w": 1}\n_UPDATE =',
+        tests=_ROWS,
+    ),
+    Fault(
+        "copied documents do not wait for the majority",
+        '_MAJORITY = {"w": "majority"}\n_MOST =',
+        '_MAJORITY = {"w": 1}\n_MOST =',
+        tests=("tests/unit/sink/mongodb/rows", Seeds(count=30), "tests/component/sink/mongodb/rows"),
+    ),
+    Fault(
+        "a document that looks like operators is taken for them",
+        'if b"$" in raw and any(name.startswith("$") for name in document):',
+        'if b"$" in raw and all(name.startswith("$") for name in document):',
+        tests=_ROWS,
+    ),
+    Fault(
+        "a path of a dotted name is set as if it were nested",
+        'special = raw.get("truncatedArrays") or raw.get("disambiguatedPaths")',
+        'special = raw.get("truncatedArrays")',
+        tests=("tests/unit/sink/mongodb/rows",),
+    ),
+    Fault(
+        "a letter is closed before its row is durable",
+        "        self._write_held()\n        self._give_up()\n        self._end_letters()\n",
+        "        self._end_letters()\n        self._write_held()\n        self._give_up()\n",
+        tests=_LETTERS,
+    ),
+    Fault(
+        "a change of a row with a letter is sent",
+        "        self._held[change.table.id, row] = change._replace(type=RowType.UPDATE, document=None, update=None)\n"
+        "        return True",
+        "        self._held[change.table.id, row] = change._replace(type=RowType.UPDATE, document=None, update=None)\n"
+        "        return False",
+        tests=_LETTERS,
+    ),
+    Fault(
+        "a letter is written without the majority",
+        '"updates": [statement], "writeConcern": {"w": "majority"}}',
+        '"updates": [statement], "writeConcern": {"w": 1}}',
+        tests=_LETTERS,
+    ),
+    Fault(
+        "a letter that the target refuses counts as written",
+        '        if errors := reply.get("writeErrors"):\n            refused = (',
+        '        if (errors := reply.get("writeErrors")) and not rows:\n            refused = (',
+        tests=_LETTERS,
+    ),
+    Fault(
+        "a request to try a row again is ended though a later one was made",
+        "                self._requests.append(asked)\n                self._held.setdefault(",
+        '                self._requests.append({"_id": asked["_id"]})\n                self._held.setdefault(',
+        tests=_LETTERS,
+    ),
+    Fault(
+        "a table that another client made counts as created",
+        "return DdlEffect.PRESENT if same_options(ddl.options, now.options, ttl) else DdlEffect.UNCLEAR",
+        "return DdlEffect.PRESENT",
+        tests=_DDL,
+    ),
+    Fault(
+        "a table that another client made is dropped",
+        "        if there is not None and not _same_table(before.tables.get(name), there):\n"
+        "            return DdlEffect.UNCLEAR\n",
+        "",
+        tests=_DDL,
+    ),
+    Fault(
+        "a rename that was done is sent again",
+        "    if old_before.uuid == new_now.uuid:\n        return DdlEffect.PRESENT\n",
+        "    if old_before.uuid == new_now.uuid:\n        return DdlEffect.ABSENT\n",
+        tests=_DDL,
+    ),
+    Fault(
+        "an effect counts that an election may take back",
+        "if term == reached if term is not None else seen == self._look(asked):",
+        "if term is not None or seen == self._look(asked):",
+        tests=(*_DDL[:1], Seeds(count=40), "tests/component/sink/mongodb/ddl"),
+    ),
+    Fault(
+        "a DDL is sent after the owner's session",
+        '        if permitted <= 0:\n            raise FencedError(f"{command}: not sent',
+        '        if permitted < 0:\n            raise FencedError(f"{command}: not sent',
+        tests=_DDL,
+    ),
+    Fault(
+        "an index is dropped while another build of it waits",
+        '        if reply["cursor"]["firstBatch"]:\n            raise SinkUnavailable(\n                f"dropIndexes',
+        '        if not reply["cursor"]:\n            raise SinkUnavailable(\n                f"dropIndexes',
+        tests=_DDL,
+    ),
+    Fault(
+        "a drop removes the rows of tables that share its name",
+        "names = (*(() if others else (target,)), *((copy,) if copy else ()))",
+        "names = (target, *((copy,) if copy else ()))",
+    ),
+    Fault(
+        "a dropped database takes tables of others with it",
+        "names = tuple(sorted(doomed - staying))",
+        "names = tuple(sorted(doomed))",
+    ),
+    Fault(
+        "a rename out of the filter leaves its table at the target",
+        "    if source is not None:\n        return _drop(old, source, routing)\n    if target is None:",
+        "    if target is None:",
+    ),
+    Fault(
+        "an unreachable target is a permanent error",
+        "    lost = isinstance(error, ConnectionFailure | ProtocolError | AutoReconnect)\n",
+        "    lost = isinstance(error, ProtocolError | AutoReconnect) and not isinstance(error, ConnectionFailure)\n",
+    ),
+    Fault(
+        "missing rights at the target are retried for ever",
+        "        case OperationFailure() if unauthorized_code(error.code, str(error)):\n            return SinkRefused(",
+        "        case OperationFailure() if unauthorized_code(error.code, str(error)):\n            return SinkUnavailable(",
+    ),
+    Fault(
+        "the target's answer is not redacted",
+        'return redacted(in_one_line(str(error), details | {"code": code} if code is not None else details))',
+        'return in_one_line(str(error), details | {"code": code} if code is not None else details)',
+    ),
+    Fault(
+        "a manifest whose number is taken is lost",
+        'while not self._store.create(f"{self._log}/{number_name(self._number)}", manifest):',
+        'if not self._store.create(f"{self._log}/{number_name(self._number)}", manifest):',
+        tests=_FILES,
+    ),
+    Fault(
+        "a node that counts as gone commits",
+        "if content is not None and Manifest.parse(content).sealed:",
+        "if content is not None and not content:",
+        tests=_LEFTOVERS,
+    ),
+    Fault(
+        "files of a node that lives are removed",
+        "            if gone(int(epoch)):\n",
+        "            if gone(int(epoch)) or epoch:\n",
+        tests=_LEFTOVERS,
+    ),
+    Fault(
+        "files are removed before their node is sealed",
+        '        while not self._store.create(f"{log}/{number_name(number)}", seal):',
+        '        while self._store.read(f"{log}/{number_name(number)}") is not None:',
+        tests=_LEFTOVERS,
+    ),
+    Fault(
+        "files of copies count as named by nobody",
+        "        yield from self.files\n        for copy in self.copies:\n            yield from copy.files\n",
+        "        yield from self.files\n",
+        tests=_LEFTOVERS,
+    ),
+    Fault(
+        "a file of a directory is not durable when it is committed",
+        "            self._file.flush()\n            os.fsync(self._file.fileno())\n            _sync(self._path.parent)",
+        "            self._file.flush()",
+        tests=_STORES,
+    ),
+    Fault(
+        "a put-create in a directory replaces what is there",
+        "                    os.link(beside, final)\n",
+        "                    os.replace(beside, final)\n",
+        tests=_STORES,
+    ),
+    Fault(
+        "a put-create in a bucket has no condition",
+        '                        IfNoneMatch="*",\n',
+        "",
+        tests=_STORES,
+    ),
+    Fault(
+        "a put whose answer was lost counts as another's",
+        "                        return self._token_of(name) == token",
+        "                        return False",
+        tests=(*_STORES, "tests/component/sink/files/test_bucket_trouble.py"),
+    ),
+    Fault(
+        "a gap between manifests is read over",
+        "        if window.start > at:\n            break\n",
+        "",
+    ),
+    Fault(
+        "messages that fail are counted as sent",
+        "        if lent.failed:\n            error, topic = lent.failed[0]",
+        "        if len(lent.failed) > 1:\n            error, topic = lent.failed[0]",
+        tests=("tests/component/sink/kafka/test_troubled_kafka.py", "tests/component/sink/kafka/test_kafka_rows.py"),
+    ),
+    Fault(
+        "a run of messages ends before they are acknowledged",
+        "        self._wait(lent, full=False)\n        self._lent = None",
+        "        self._lent = None",
+        tests=_TOPICS,
+    ),
+    Fault(
+        "a message is sent after the permit has ended",
+        "        self._permit()\n        lent = self._lent\n        if lent is None:\n            self._taken_from",
+        "        lent = self._lent\n        if lent is None:\n            self._taken_from",
+        tests=_TOPICS,
+    ),
+    Fault(
+        "rows with equal numbers as keys go to two partitions",
+        "    found = row_key(document_key)\n    if found is document_key:\n        return document_key\n",
+        "    if only_id(document_key):\n        return document_key\n    found = row_key(document_key)\n",
+    ),
+    Fault(
+        "a pos of an event is before all at its time",
+        'return f"{time}{OF_EVENT}{position.token}" if position.token else f"{time}{BEFORE_ALL}"',
+        'return f"{time}{OF_EVENT}{position.token}" if not position.token else f"{time}{BEFORE_ALL}"',
+    ),
+    Fault(
+        "a watermark has no table that is behind",
+        "message = self._format.watermark(at, behind)",
+        "message = self._format.watermark(at, {})",
+        tests=_KAFKA_OWNER,
+    ),
+    Fault(
+        "many tables that are behind are left out of a watermark",
+        "at, behind = min([at, *behind.values()]), {}",
+        "behind = {}",
+        tests=_KAFKA_OWNER,
+    ),
+    Fault(
+        "a DDL goes to no topic of its rows",
+        "                addressed += ((topic, number, message) for number in range(there.get(topic, 0)))\n",
+        "                addressed += ((topic, number, message) for number in range(there.get(topic, 0) - 1))\n",
+        tests=_KAFKA_OWNER,
+    ),
+    Fault(
+        "topics of another changefeed are taken",
+        "if found != self._content and self.options.existing is not Existing.APPEND:",
+        "if not found and self.options.existing is not Existing.APPEND:",
+        tests=_KAFKA_OWNER,
+    ),
+    Fault(
+        "a delete of Debezium has no tombstone",
+        "if type is RowType.DELETE and self._tombstones:",
+        "if type is RowType.DELETE and not self._tombstones:",
+    ),
+)

@@ -1,0 +1,59 @@
+"""Faults of the room `verify`."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+_VERIFICATION = ("tests/unit/verify", "tests/component/verify/test_verification.py")
+
+VERIFY = (
+    Fault(
+        "a document that only the target has is no difference",
+        "                self._add(DifferenceKind.EXTRA, key)\n                continue",
+        "                continue",
+    ),
+    Fault(
+        "a document that the target lacks is no difference",
+        "            self._add(DifferenceKind.MISSING, known.key)\n        return Joined(",
+        "            pass\n        return Joined(",
+    ),
+    Fault(
+        "documents that differ in their last bytes are equal",
+        "                running.update(canonical(document))\n",
+        "                running.update(canonical(document)[:-2])\n",
+    ),
+    Fault(
+        "a difference counts that replication has not passed",
+        "            if number and self.wait() is Passed.OVERDUE:",
+        "            if number > 1 and self.wait() is Passed.OVERDUE:",
+    ),
+    Fault(
+        "a row that changed between two looks is a difference",
+        "                if pending[look.key] == state:\n                    found.append(",
+        "                if pending[look.key] is not None:\n                    found.append(",
+    ),
+    Fault(
+        "of tables that share a name only the first is compared",
+        "        for reader in self.sources:\n            for batch in reader.batches(keys):\n                join.take_source(batch)\n",
+        "        for reader in self.sources[:1]:\n            for batch in reader.batches(keys):\n                join.take_source(batch)\n",
+        tests=_VERIFICATION,
+    ),
+    Fault(
+        "a comparison that ended early counts as complete",
+        "            complete=complete and len(found) <= self.most,",
+        "            complete=complete,",
+        tests=_VERIFICATION,
+    ),
+    Fault(
+        "a table whose definitions differ has its documents compared",
+        "if definition.results[Aspect.TABLE].outcome is not Outcome.EQUAL or pair.sources[0].kind is TableKind.VIEW:",
+        "if pair.target is None or pair.sources[0].kind is TableKind.VIEW:",
+        tests=_VERIFICATION,
+    ),
+    Fault(
+        "a row of a capped collection is repaired by itself",
+        'if any(schema.options.decode().get("capped") for schema in pair.sources):\n        return "the collection is capped',
+        'if all(schema.options.decode().get("size") == 0 for schema in pair.sources):\n        return "the collection is capped',
+        tests=("tests/unit/verify", "tests/component/verify"),
+    ),
+)
