@@ -13,7 +13,7 @@ from typing import Self
 
 from tests.mutants.fault import Fault, Seeds, Test
 from tests.mutants.looks import Look, Verdict, look
-from tests.mutants.tree import ScratchTree, place_of, unit_tests_of
+from tests.mutants.tree import ScratchTree, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,8 @@ class Hunt:
 
     def without_fault(self, faults: Sequence[Fault]) -> list[Look]:
         """All their tests, each once. What is red here says nothing about a fault."""
-        tests = dict.fromkeys(test for fault in faults for step in _steps_of(fault) for test in step)
+        with self._tree() as tree:
+            tests = dict.fromkeys(test for fault in faults for step in _steps_of(fault, tree) for test in step)
         paths = tuple(test for test in tests if isinstance(test, str))
         seeds = [(test,) for test in tests if isinstance(test, Seeds)]
         return list(self._threads.map(self._looked, [*([paths] if paths else []), *seeds]))
@@ -70,7 +71,7 @@ class Hunt:
     def _sighted(self, fault: Fault) -> Sighting:
         used, kind = 0.0, ""
         with self._tree() as tree, tree.with_fault(fault):
-            for step in _steps_of(fault):
+            for step in _steps_of(fault, tree):
                 kind, seen = _kind(step[0]), look(tree, step)
                 used += seen.cpu_seconds
                 if seen.verdict is not Verdict.GREEN:
@@ -86,9 +87,9 @@ class Hunt:
             self._trees.put(tree)
 
 
-def _steps_of(fault: Fault) -> Sequence[tuple[Test, ...]]:
+def _steps_of(fault: Fault, tree: ScratchTree) -> Sequence[tuple[Test, ...]]:
     """What runs one after the other, each in one process."""
-    return [(test,) for test in fault.tests] or [unit_tests_of(place_of(fault))]
+    return [(test,) for test in fault.tests] or [tree.unit_tests_of(place_of(fault))]
 
 
 def _kind(test: Test) -> str:

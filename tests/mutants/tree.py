@@ -43,14 +43,6 @@ def place_of(fault: Fault) -> Path:
     return next(iter(counts))
 
 
-def unit_tests_of(module: Path) -> tuple[str, ...]:
-    """The unit tests in the folder nearest to a module, those of the module itself first."""
-    folders = (Path("tests/unit") / folder for folder in module.parents)
-    nearest = next(folder for folder in folders if any((ROOT / folder).glob("test_*.py")))
-    found = sorted((ROOT / nearest).glob("test_*.py"), key=lambda test: (test.stem != f"test_{module.stem}", test.name))
-    return tuple(str(nearest / test.name) for test in found)
-
-
 class ScratchTree:
     """Its modules are found before the ones of the working tree, which `.venv` has by an editable installation."""
 
@@ -82,6 +74,15 @@ class ScratchTree:
         strange = [path for path in found.split() if not Path(path).is_relative_to(self.root)]
         if strange:
             raise RuntimeError(f"expected all modules from {self.root}, found {strange[0]}")
+
+    def unit_tests_of(self, module: Path) -> tuple[str, ...]:
+        """The unit tests in the folder nearest to a module, those of the module itself first."""
+        folders = (Path("tests/unit") / folder for folder in module.parents)
+        nearest = next(folder for folder in folders if any((self.root / folder).glob("test_*.py")))
+        names = [test.name for test in (self.root / nearest).glob("test_*.py")]
+        return tuple(
+            str(nearest / name) for name in sorted(names, key=lambda name: (name != f"test_{module.name}", name))
+        )
 
     @contextmanager
     def with_fault(self, fault: Fault) -> Iterator[None]:

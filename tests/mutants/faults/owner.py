@@ -55,7 +55,7 @@ OWNER = (
         "return all(checkpoint in (None, record.position) for checkpoint in checkpoints)",
     ),
     Fault(
-        "a DDL overtakes an earlier one that it overlaps",
+        "a build in the background overtakes an earlier DDL that it overlaps",
         "        if not before.meets(record.scope):\n            yield record",
         "        if record.background or not before.meets(record.scope):\n            yield record",
     ),
@@ -186,6 +186,7 @@ OWNER = (
         "DDLs are folded into the bases beyond the checkpoint",
         "below = min(status.checkpoint, settled[-_HISTORY])",
         "below = settled[-_HISTORY]",
+        tests=(Seeds(count=30),),
     ),
     Fault(
         "a straggler is forgotten before it has caught up",

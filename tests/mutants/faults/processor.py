@@ -103,7 +103,7 @@ PROCESSOR = (
     Fault(
         "a task of a revoked attempt goes on",
         "if revoked is not None:\n            raise FencedError(",
-        "if revoked is not None and revoked.value:\n            raise FencedError(",
+        "if revoked is not None and status.run != self._fence.run:\n            raise FencedError(",
     ),
     Fault(
         "a task of an earlier run goes on",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.fault import Fault, Seeds
 
-_COMMANDER = ("tests/component/sink/mongodb/test_commander.py", "tests/component/sink/mongodb/test_late_majority.py")
-_TOGETHER = ("tests/component/sink/mongodb/test_confirming_together.py",)
+_CONCERNS = "tests/unit/sink/mongodb/test_write_concerns.py"
+_COMMANDER = (_CONCERNS, "tests/component/sink/mongodb/test_commander.py")
 _ROWS = ("tests/unit/sink/mongodb/rows", Seeds(count=12), "tests/component/sink/mongodb/rows/test_row_writer.py")
 _LETTERS = (
     "tests/unit/sink/mongodb/letters",
@@ -13,6 +13,7 @@ _LETTERS = (
     "tests/component/sink/mongodb/rows/test_letters.py",
 )
 _DDL = (
+    _CONCERNS,
     "tests/unit/sink/mongodb/ddl",
     Seeds(count=12),
     "tests/component/sink/mongodb/ddl/test_ddl_applier.py",
@@ -34,7 +35,7 @@ SINK = (
         "an unsatisfied write concern other than a late majority is ignored",
         '            if concern.get("code") not in LATE:\n                raise SinkUnavailable(',
         '            if concern.get("code") not in LATE and not document:\n                raise SinkUnavailable(',
-        tests=("tests/unit/sink/mongodb", *_COMMANDER),
+        tests=_COMMANDER,
     ),
     Fault(
         "an unsatisfied write concern of a DDL is ignored",
@@ -43,7 +44,7 @@ SINK = (
         "            if unacknowledged:\n"
         "                raise OperationFailure(",
         "            if unacknowledged and not reply:\n                raise OperationFailure(",
-        tests=(*_DDL, "tests/component/sink/mongodb/test_late_majority.py"),
+        tests=(_CONCERNS,),
     ),
     Fault(
         "the target's majority is not awaited",
@@ -67,13 +68,13 @@ SINK = (
         "rows that wait for the majority together are confirmed by any primary",
         "if self._deferred is not None and self._deferred[1] != written[1]:",
         "if self._deferred is None:",
-        tests=_TOGETHER,
+        tests=_COMMANDER,
     ),
     Fault(
         "rows that wait for the majority together are not confirmed",
         "        else:\n            self._confirm(database)\n        finally:",
         "        finally:",
-        tests=_TOGETHER,
+        tests=_COMMANDER,
     ),
     Fault(
         "a duplicate in a replay is no insert that was applied",
@@ -129,7 +130,7 @@ SINK = (
         "copied documents do not wait for the majority",
         '_MAJORITY = {"w": "majority"}\n_MOST =',
         '_MAJORITY = {"w": 1}\n_MOST =',
-        tests=("tests/unit/sink/mongodb/rows", Seeds(count=30), "tests/component/sink/mongodb/rows"),
+        tests=("tests/unit/sink/mongodb/rows", Seeds(count=30), "tests/component/sink/mongodb/rows/test_row_writer.py"),
     ),
     Fault(
         "a document that looks like operators is taken for them",
@@ -198,7 +199,7 @@ SINK = (
         "an effect counts that an election may take back",
         "if term == reached if term is not None else seen == self._look(asked):",
         "if term is not None or seen == self._look(asked):",
-        tests=(*_DDL[:1], Seeds(count=40), "tests/component/sink/mongodb/ddl"),
+        tests=(*_DDL[:2], Seeds(count=40), "tests/component/sink/mongodb/ddl/test_ddl_applier.py"),
     ),
     Fault(
         "a DDL is sent after the owner's session",

@@ -54,6 +54,6 @@ VERIFY = (
         "a row of a capped collection is repaired by itself",
         'if any(schema.options.decode().get("capped") for schema in pair.sources):\n        return "the collection is capped',
         'if all(schema.options.decode().get("size") == 0 for schema in pair.sources):\n        return "the collection is capped',
-        tests=("tests/unit/verify", "tests/component/verify"),
+        tests=_VERIFICATION,
     ),
 )

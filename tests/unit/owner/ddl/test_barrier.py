@@ -159,6 +159,14 @@ def test_an_executing_ddl_is_offered_again_to_the_one_who_takes_over() -> None:
     assert gate.held == {A: at(9)}
 
 
+def test_a_background_build_keeps_its_order_among_the_ddls_of_its_name() -> None:
+    records = [ddl(5, A, names=("x",)), ddl(7, B, names=("x",), type=DdlType.CREATE_INDEXES, background=True)]
+    waits = barrier.decide(at(13), records, {A: at(3), B: at(13)}.get)
+    assert positions(waits.runnable) == []
+    first = barrier.decide(at(13), records, {A: at(5), B: at(13)}.get)
+    assert positions(first.runnable) == [5]
+
+
 def test_a_background_build_holds_nothing_and_runs_once_the_rows_have_passed_it() -> None:
     build = ddl(9, A, type=DdlType.CREATE_INDEXES, background=True)
     assert barrier.decide(at(13), [build], {A: at(8)}.get).runnable == ()

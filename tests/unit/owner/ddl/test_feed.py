@@ -265,3 +265,51 @@ def test_a_changefeed_is_woken_when_resolved_moves_and_only_then() -> None:
             source.opened[0][1].script.put(batch_of((), at(resolved), end=at(resolved)))
         assert seen_until(subscription, at(9)) == []
         until(lambda: len(woken) == 2)
+
+
+def test_a_ddl_that_a_reopened_watch_shows_again_is_seen_once_by_who_joins_then() -> None:
+    with feed() as (shared, source):
+        first = shared.subscribe(at(5))
+        until(lambda: len(source.opened) == 1)
+        script = source.opened[0][1].script
+        script.put(batch_of((drop(6),), at(5)))
+        script.put(SourceUnavailable("the connection broke"))
+        until(lambda: len(source.opened) == 2)
+        script = source.opened[1][1].script
+        script.put(batch_of((drop(6),), at(5), end=at(98)))
+        until(lambda: (sighting := first.take().sighting) is not None and sighting.end == at(98))
+        second = shared.subscribe(at(5))
+        script.put(batch_of((), at(10)))
+        assert (seen_until(first, at(10)), seen_until(second, at(10))) == ([6], [6])
+
+
+def test_an_answer_counts_for_the_moment_at_which_it_was_asked_for() -> None:
+    """The source may have committed more while the answer was on its way."""
+    asked: list[datetime] = []
+
+    class Slow(ScriptedWatch):
+        """Says in each answer which one it is."""
+
+        def poll(self) -> DdlBatch:
+            asked.append(datetime.now(UTC))
+            while datetime.now(UTC) == asked[-1]:
+                pass
+            return batch_of((), at(5), end=at(len(asked)))
+
+    def slow(_: Position) -> ScriptedWatch:
+        return Slow()
+
+    shared = DdlFeed(slow)
+    try:
+        subscription = shared.subscribe(at(5))
+        sightings: list[Sighting] = []
+
+        def there() -> bool:
+            sighting = subscription.take().sighting
+            sightings.extend([sighting] if sighting is not None else [])
+            return bool(sightings)
+
+        until(there)
+        assert sightings[0].at <= asked[sightings[0].end.ts.increment - 1]
+    finally:
+        shared.close()

@@ -9,7 +9,7 @@ from changefeed.lifecycle import Lifecycle, State
 from changefeed.records import ChangefeedStatus
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
-from coordination.etcd.protocol import Delete, Put
+from coordination.etcd.protocol import Delete, KeyValue, Put
 from coordination.layout import encode
 from processor.task.job_context import Fence
 from processor.task.permit import TaskPermit
@@ -65,6 +65,25 @@ def test_an_attempt_that_is_revoked_ends_the_permit_at_the_next_look() -> None:
     task.server.txn([], [Put(ATTEMPT, b"{}")])
     task.now += 2
     with pytest.raises(FencedError, match="attempt was revoked"):
+        task.permit()
+
+
+def test_the_permit_is_as_short_as_the_older_of_its_two_looks_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Etcd answers what is asked about the node, and then nothing about the run."""
+    task = Task()
+    task.permit()
+    get = task.etcd.get
+
+    def half(key: str) -> KeyValue | None:
+        if key == STATUS:
+            raise CoordinationUnavailable("cut off")
+        return get(key)
+
+    monkeypatch.setattr(task.etcd, "get", half)  # a connection that breaks between two reads
+    task.now += 2
+    assert task.permit() == 8
+    task.now += 8
+    with pytest.raises(FencedError, match="expected etcd to confirm run 3 within 10 s"):
         task.permit()
 
 

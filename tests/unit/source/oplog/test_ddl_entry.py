@@ -94,6 +94,12 @@ def test_dropped_index_without_specification_is_known_by_name() -> None:
     assert event.description.decode() == {"indexes": [{"name": "a_1"}]}
 
 
+def test_a_rename_names_the_table_that_it_replaces() -> None:
+    replaced = Binary(bytes(16), 4)
+    (event,) = ddls_of_entry(command({"renameCollection": "shop.a", "to": "shop.b", "dropTarget": replaced}))
+    assert (event.renamed_to, event.drop_target) == (TableName("shop", "b"), "0" * 32)
+
+
 @pytest.mark.parametrize("target", [True, False])
 def test_a_drop_target_of_old_servers_that_is_no_uuid_is_no_id(*, target: bool) -> None:
     (event,) = ddls_of_entry(command({"renameCollection": "shop.a", "to": "shop.b", "dropTarget": target}))

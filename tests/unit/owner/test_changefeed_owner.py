@@ -1,0 +1,196 @@
+"""The shell of one changefeed that rests: what it tells a sink of messages, and when it believes that nothing of it is written any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from queue import Queue
+from types import SimpleNamespace
+
+import pytest
+
+from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
+from changefeed.lifecycle import Lifecycle, State
+from changefeed.position import Position
+from changefeed.records import (
+    AssignedTable,
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    DesiredState,
+    NodeId,
+    PositionReport,
+    Role,
+    Straggler,
+)
+from changefeed.table import TableId, TableName, TableSchema
+from coordination.decoded import Decoded
+from coordination.etcd.memory import MemoryEtcd
+from coordination.etcd.protocol import Put
+from coordination.fenced import FencedStore
+from coordination.layout import Layout, encode
+from coordination.mirror import Mirror
+from coordination.parts import assignment_puts
+from owner.changefeed_owner import ChangefeedOwner
+from owner.ddl.in_flight import InFlightDdl
+from owner.term import OwnerTerm
+from tests.described import described
+
+LAYOUT, FEED, NODE, NOW = Layout("test"), ChangefeedId("f"), NodeId("n1"), datetime(2026, 11, 21, tzinfo=UTC)
+A, B = TableId("a" * 32), TableId("b" * 32)
+_LONG = timedelta(hours=1)
+
+
+def at(seconds: int) -> Position:
+    return Position(ClusterTime(seconds, 0))
+
+
+class Marks:
+    def __init__(self) -> None:
+        self.made: Queue[tuple[Position, Mapping[TableId, Position], list[TableName]]] = Queue()
+
+    def mark(self, at: Position, behind: Mapping[TableId, Position], tables: Iterable[TableName]) -> None:
+        self.made.put((at, behind, sorted(tables)))
+
+
+class Owner:
+    """Over an in-memory etcd, with a changefeed in this state. Nothing is read of its source."""
+
+    def __init__(self) -> None:
+        self.server = MemoryEtcd()
+        self.marks = Marks()
+        lease = self.server.grant(_LONG).id
+        self.epoch = self.server.txn([], [Put(LAYOUT.owner(1), b"me", lease)]).revision
+        self._mirror = Mirror(self.server.connect(), LAYOUT.root)
+        self._owners: list[ChangefeedOwner] = []
+        self._configuration = Configuration.parse(
+            {
+                "id": FEED,
+                "source": "mongodb://a",
+                "sink": "kafka://b:9092/p",
+                "routes": [{"from": "shop.*", "to": "dr.*"}],
+            }
+        )
+
+    def has(self, key: str, record: object) -> int:
+        return self.server.txn([], [Put(key, encode(record))]).revision
+
+    def rests(self, state: State) -> None:
+        """Its barrier was written before its state. The resolved position is further than anything downstream."""
+        desired = DesiredState.REMOVED if state is State.REMOVED else DesiredState.PAUSED
+        info = ChangefeedInfo(configuration=self._configuration, desired=desired, created_at=NOW, capture=Capture.OPLOG)
+        status = ChangefeedStatus(
+            lifecycle=Lifecycle(state=state, since_at=NOW),
+            start=at(50),
+            checkpoint=at(100),
+            resolved=at(200),
+            info_version=info.version,
+            epoch=self.epoch,
+            capture=Capture.OPLOG,
+        )
+        for id, name in ((A, "a"), (B, "b")):
+            self.has(LAYOUT.schema(FEED, id), TableSchema(id=id, name=TableName("shop", name), valid_from=at(50)))
+        self.has(LAYOUT.barrier(FEED), Barrier(epoch=self.epoch, position=at(200)))
+        self.has(LAYOUT.info(FEED), info)
+        self.has(LAYOUT.status(FEED), status)
+
+    def node_has_tables(self, *, lives: bool) -> None:
+        if lives:
+            self.has(LAYOUT.node(NODE), described("n1", Role.PROCESSOR)(NODE))
+        given = Assignment(tables={A: AssignedTable(start=at(50))})
+        self.server.txn([], assignment_puts(LAYOUT.assignment(FEED, NODE), Assignment(), given))
+
+    def reported(self, *, run: int, barrier_rev: int) -> None:
+        report = PositionReport(run=run, barrier_rev=barrier_rev, assignment_rev=1, checkpoint=at(100))
+        self.has(LAYOUT.position(FEED, NODE), report)
+
+    @property
+    def barrier_rev(self) -> int:
+        found = self.server.get(LAYOUT.barrier(FEED))
+        assert found is not None
+        return found.mod_rev
+
+    @property
+    def removed(self) -> bool:
+        return not self.server.range(LAYOUT.changefeed(FEED)).items
+
+    def tick(self, margin: timedelta = timedelta()) -> None:
+        if not self._owners:
+            self._owners.append(self._owner(margin))
+        while self._mirror.poll(timedelta()):
+            pass
+        self._owners[0].tick(self._mirror.view())
+
+    def close(self) -> None:
+        for owner in self._owners:
+            owner.close()
+
+    def _owner(self, margin: timedelta) -> ChangefeedOwner:
+        clusters = SimpleNamespace(
+            acquire=lambda *_: SimpleNamespace(oplog_window=lambda: None),
+            release=lambda *_: None,
+            open_marks=lambda *_: self.marks,
+            open_sweeper=lambda *_: None,
+            open_letters=lambda _, before: before,
+            claim_sink=lambda *_: None,
+        )
+        term = OwnerTerm(
+            store=FencedStore(self.server.connect(), key=LAYOUT.owner(1), epoch=self.epoch),
+            layout=LAYOUT,
+            reader=Decoded(LAYOUT),
+            clusters=clusters,  # has what is used of a changefeed that rests
+            wake=lambda: None,
+            margin=margin,
+            in_flight=InFlightDdl(lambda: 10.0),
+        )
+        return ChangefeedOwner(FEED, self._configuration, Capture.OPLOG, term, created_rev=1)
+
+
+@pytest.fixture
+def owner() -> Iterator[Owner]:
+    owner = Owner()
+    yield owner
+    owner.close()
+
+
+def test_a_mark_is_the_checkpoint_in_etcd_with_the_stragglers_behind_it(owner: Owner) -> None:
+    owner.rests(State.STOPPED)
+    owner.has(LAYOUT.straggler(FEED, B), Straggler(at=at(70), stopped=True, since=NOW))
+    owner.tick()
+    names = [TableName("dr", "a"), TableName("dr", "b")]
+    assert owner.marks.made.get(timeout=60) == (at(100), {B: at(70)}, names)
+
+
+def test_a_changefeed_is_removed_when_its_node_says_that_it_has_stopped(owner: Owner) -> None:
+    """Under a barrier from after its last state: an earlier report may be from before its last start."""
+    owner.rests(State.REMOVED)
+    owner.node_has_tables(lives=True)
+    owner.reported(run=0, barrier_rev=owner.barrier_rev)
+    before = owner.barrier_rev
+    owner.tick()
+    assert owner.barrier_rev > before, "the same barrier was written again, after the state"
+    owner.tick()
+    assert not owner.removed
+    owner.reported(run=1, barrier_rev=owner.barrier_rev)
+    owner.tick()
+    assert not owner.removed
+    owner.reported(run=0, barrier_rev=owner.barrier_rev)
+    owner.tick()
+    assert owner.removed
+
+
+@pytest.mark.parametrize(("margin", "removed"), [(_LONG, False), (timedelta(), True)])
+def test_a_node_that_is_gone_has_stopped_when_its_tasks_cannot_write_any_more(
+    margin: timedelta, removed: bool, owner: Owner
+) -> None:
+    """Whatever it reported last."""
+    owner.rests(State.REMOVED)
+    owner.node_has_tables(lives=False)
+    owner.reported(run=0, barrier_rev=1_000_000)
+    for _ in range(3):
+        owner.tick(margin)
+    assert owner.removed is removed
