@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.fault import Fault
 
-_VERIFY = ("tests/unit/cli", "tests/component/verify/test_verify_command.py")
-_ENSURE = ("tests/unit/cli", "tests/component/admin/test_ensure.py")
+_VERIFY = ("tests/unit/cli/commands/test_verify_results.py",)
+_ENSURE = ("tests/unit/cli/commands/test_ensure.py",)
 
 CLI = (
     Fault(
@@ -27,13 +27,11 @@ CLI = (
         "a token is sent with its role",
         "lines[0].rpartition(':')[2]",
         "lines[0]",
-        tests=("tests/unit/cli", "tests/component/cli/test_manners.py", "tests/component/admin/test_security.py"),
     ),
     Fault(
         "a conflict has the exit code of any failure",
         "    grpc.StatusCode.ABORTED: ExitCode.CONFLICT,\n",
         "",
-        tests=("tests/unit/cli", "tests/component/cli/test_manners.py", "tests/component/cli/commands"),
     ),
     Fault(
         "an etcd that does not answer has the exit code of any failure",
@@ -56,7 +54,7 @@ CLI = (
         "a command without a terminal takes its confirmation for given",
         "    if not sys.stdin.isatty():\n        raise Failure(",
         "    if sys.stdin.isatty():\n        raise Failure(",
-        tests=("tests/unit/cli", "tests/component/cli/test_manners.py"),
+        tests=_VERIFY,
     ),
     Fault(
         "a changefeed whose update is refused stays paused",

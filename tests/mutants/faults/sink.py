@@ -6,7 +6,8 @@ from tests.mutants.fault import Fault, Seeds
 
 _CONCERNS = "tests/unit/sink/mongodb/test_write_concerns.py"
 _COMMANDER = (_CONCERNS, "tests/component/sink/mongodb/test_commander.py")
-_ROWS = ("tests/unit/sink/mongodb/rows", Seeds(count=12), "tests/component/sink/mongodb/rows/test_row_writer.py")
+_ROWS = ("tests/component/sink/mongodb/rows/test_row_writer.py",)
+_DIVERGED = ("tests/component/sink/mongodb/rows/test_diverged_rows.py",)
 _LETTERS = (
     "tests/unit/sink/mongodb/letters",
     Seeds(count=15, options=("refusing",)),
@@ -100,49 +101,49 @@ SINK = (
         "an update whose document is missing is no divergence",
         "            self._diverged([change for change in lost if not self._noted_newer(change)], _MISSING_OR_MISSHAPEN)\n",
         "",
-        tests=_ROWS,
+        tests=_DIVERGED,
     ),
     Fault(
         "what a replay skipped makes no table unsettled",
         "                self._unsettled.add(table)\n                self._result.unsettled.add(table)\n",
         "                self._unsettled.add(table)\n",
-        tests=_ROWS,
+        tests=_DIVERGED,
     ),
     Fault(
         "changes of one document are sent in one unordered command",
         "        if place == (level, before):\n            repeated.add(place)\n",
         "",
-        tests=("tests/unit/sink/mongodb/rows",),
+        tests=("tests/unit/sink/mongodb/rows/test_bulk_plan.py",),
     ),
     Fault(
         "a delete comes before an earlier update of its document",
         "_PHASES = {RowType.INSERT: 0, RowType.UPDATE: 1, RowType.REPLACE: 1, RowType.DELETE: 2}",
         "_PHASES = {RowType.INSERT: 0, RowType.UPDATE: 2, RowType.REPLACE: 2, RowType.DELETE: 1}",
-        tests=("tests/unit/sink/mongodb/rows",),
+        tests=("tests/unit/sink/mongodb/rows/test_bulk_plan.py",),
     ),
     Fault(
         "rows do not wait for the majority",
         '_MAJORITY = {"w": "majority"}\n_UPDATE =',
         '_MAJORITY = {"w": 1}\n_UPDATE =',
-        tests=_ROWS,
+        tests=("tests/unit/sink/mongodb/rows/test_bulk_command.py", Seeds(count=12)),
     ),
     Fault(
         "copied documents do not wait for the majority",
         '_MAJORITY = {"w": "majority"}\n_MOST =',
         '_MAJORITY = {"w": 1}\n_MOST =',
-        tests=("tests/unit/sink/mongodb/rows", Seeds(count=30), "tests/component/sink/mongodb/rows/test_row_writer.py"),
+        tests=(_CONCERNS,),
     ),
     Fault(
         "a document that looks like operators is taken for them",
         'if b"$" in raw and any(name.startswith("$") for name in document):',
         'if b"$" in raw and all(name.startswith("$") for name in document):',
-        tests=_ROWS,
+        tests=("tests/unit/sink/mongodb/rows/test_bulk_command.py",),
     ),
     Fault(
         "a path of a dotted name is set as if it were nested",
         'special = raw.get("truncatedArrays") or raw.get("disambiguatedPaths")',
         'special = raw.get("truncatedArrays")',
-        tests=("tests/unit/sink/mongodb/rows",),
+        tests=("tests/unit/sink/mongodb/rows/test_update_translation.py",),
     ),
     Fault(
         "a letter is closed before its row is durable",

@@ -153,25 +153,25 @@ SOURCE = (
         "a chunk is read before its copy's start",
         "if Position(ts.next()) < self._chunk.not_before:",
         "if ts.next() < ClusterTime(0, 0):",
-        tests=("tests/unit/source/tables", Seeds(count=20), "tests/component/source/tables/test_chunk_reader.py"),
+        tests=("tests/unit/source/tables/test_chunk_reader.py",),
     ),
     Fault(
         "a chunk that is read on has its last document twice",
         "            documents = documents[1:]\n        if documents:\n            self._last_key",
         "            pass\n        if documents:\n            self._last_key",
-        tests=("tests/unit/source/tables", "tests/component/source/tables/test_chunk_reader.py"),
+        tests=("tests/unit/source/tables/test_chunk_reader.py",),
     ),
     Fault(
         "a chunk read on continues at a time of its own",
         "                if self._after is not None:\n                    concern = {",
         "                if self._until is None:\n                    concern = {",
-        tests=("tests/unit/source/tables", Seeds(count=20), "tests/component/source/tables/test_chunk_reader.py"),
+        tests=("tests/unit/source/tables/test_chunk_reader.py",),
     ),
     Fault(
         "a watermark read ends at the time where it began",
         "self._until = newest_time(self._client)",
         "self._until = self._after",
-        tests=("tests/unit/source/tables", Seeds(count=20), "tests/component/source/tables/test_chunk_reader.py"),
+        tests=("tests/unit/source/tables/test_chunk_reader.py",),
     ),
     Fault(
         "rows of two shards keep the order in which the shards are named",
@@ -203,7 +203,7 @@ SOURCE = (
         "prepared transactions of another member are taken for those of this one",
         '        if member_read(self._client) != member:\n            raise SourceUnavailable(f"{self.name} is read from another member now")\n',
         "",
-        tests=("tests/unit/source/sharded", Seeds(count=30, options=("sharded",))),
+        tests=("tests/unit/source/sharded/test_stream.py",),
     ),
     Fault(
         "a stalled majority of the source is not told",

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from cli.connection import ServerAddress
+import grpc
+import pytest
+
+from admin.services.rpc import CODE_KEY
+from changefeed.errors import ConflictError, CoordinationUnavailable, NotFoundError, SinkUnavailable, SluiceError
+from cli.connection import Connection, ServerAddress
+from cli.failure import ExitCode, Failure
 
 
 def test_a_flag_goes_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
@@ -18,3 +25,54 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_file(tmp_path: P
     assert ServerAddress.found({"server": None}, both).server == "environment:1"
     assert ServerAddress.found({"server": "flag:1"}, both).server == "flag:1"
     assert ServerAddress.found({"server": "flag:1"}, both).ca == Path("/filed/ca.pem")
+
+
+@pytest.mark.parametrize("files", [{"cert": Path("c")}, {"key": Path("k")}, {"cert": Path("c"), "key": Path("k")}])
+def test_a_client_certificate_is_not_passed_over_where_there_is_no_tls(files: dict[str, Any]) -> None:
+    with pytest.raises(Failure, match="--cert and --key need TLS; give --ca as well") as failed:
+        Connection(ServerAddress(**files))
+    assert failed.value.exit_code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("line", ["0123456789abcdef", "viewer:0123456789abcdef", "operator:0123456789abcdef\n"])
+def test_a_token_is_sent_without_its_role(line: str, tmp_path: Path) -> None:
+    """The file may be a line of the server's own."""
+    file = tmp_path / "token"
+    file.write_text(line)
+    with Connection(ServerAddress(token_file=file)) as connection:
+        assert connection.metadata == (("authorization", "Bearer 0123456789abcdef"),)
+
+
+class _Refused(grpc.RpcError):  # type: ignore[misc]  # grpc has no types
+    """As a stub raises it."""
+
+    def __init__(self, status: grpc.StatusCode, error: type[SluiceError]) -> None:
+        self._status = status
+        self._error = error
+
+    def code(self) -> grpc.StatusCode:
+        return self._status
+
+    def details(self) -> str:
+        return "it is refused"
+
+    def trailing_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ((CODE_KEY, self._error.code),)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "expected"),
+    [
+        (grpc.StatusCode.ABORTED, ConflictError, ExitCode.CONFLICT),
+        (grpc.StatusCode.NOT_FOUND, NotFoundError, ExitCode.NOT_FOUND),
+        (grpc.StatusCode.UNAVAILABLE, CoordinationUnavailable, ExitCode.UNREACHABLE),
+        (grpc.StatusCode.UNAVAILABLE, SinkUnavailable, ExitCode.FAILED),
+    ],
+)
+def test_a_script_tells_failures_apart_by_their_exit_codes(
+    status: grpc.StatusCode, error: type[SluiceError], expected: ExitCode
+) -> None:
+    with Connection(ServerAddress()) as connection:
+        with pytest.raises(Failure, match="it is refused") as failed, connection.translated():
+            raise _Refused(status, error)
+        assert failed.value.exit_code is expected

@@ -7,14 +7,20 @@ from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
+import bson
 import pytest
 from bson import Timestamp
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.errors import FencedError, SinkMajorityStalled, SinkUnavailable, SluiceError
+from changefeed.table import TableId, TableName
 from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Commander
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.majority import LATE
+from sink.mongodb.rows.document_loader import MongoDocumentLoader
+from sink.mongodb.rows.row_writer import RowWriterOptions
+from sink.row import TargetTable
 
 _WRITTEN = {"ts": Timestamp(100, 5), "t": 3}
 _INSERT: dict[str, Any] = {"insert": "rows", "documents": [{"_id": 1}], "writeConcern": {"w": "majority"}}
@@ -128,6 +134,24 @@ def test_rows_wait_for_the_majority_no_longer_than_the_permit_lasts() -> None:
     commander.send("shop", _INSERT, "insert")
     [sent] = target.sent
     assert sent["writeConcern"] == {"w": "majority", "wtimeout": 500}
+
+
+def _load(target: Target) -> None:
+    name = TableName("shop", "rows")
+    table = TargetTable(id=TableId("a" * 32), source=name, name=name)
+    client: Any = target
+    options = RowWriterOptions(retry_for=timedelta(), patience=timedelta())
+    loader = MongoDocumentLoader(client, table=table, once=False, permit=lambda: 10.0, options=options)
+    loader.load([bson.encode({"_id": 1})], ClusterTime(100, 1))
+
+
+def test_copied_documents_are_loaded_when_the_majority_has_them() -> None:
+    target = Target({"n": 1, "ok": 1})
+    _load(target)
+    [sent] = target.sent
+    assert (sent["insert"], sent["writeConcern"]["w"]) == ("rows", "majority")
+    with pytest.raises(SinkUnavailable, match="not durable yet"):
+        _load(Target(_unsatisfied(91)))
 
 
 def _reply(term: int, increment: int) -> dict[str, Any]:

@@ -154,3 +154,13 @@ def test_every_key_is_in_one_share() -> None:
     shares = [Share(frozenset({number}), 4) for number in range(4)]
     assert all(sum(share.has(row) for share in shares) == 1 for row in rows)
     assert all(map(EVERY_KEY.has, rows))
+
+
+@pytest.mark.parametrize("canonical", [as_it_is, fields_sorted])
+@pytest.mark.parametrize(
+    "changed", [{"_id": 1, "n": 2}, {"_id": 1, "n": 1 << 24}, {"_id": 2, "n": 1}, {"_id": 1, "m": 1}]
+)
+def test_documents_that_differ_in_a_single_byte_have_another_digest(canonical: Canonical, changed: Fields) -> None:
+    one, other = (ordered_digest([raw(fields)], canonical) for fields in ({"_id": 1, "n": 1}, changed))
+    assert one.count == other.count == 1
+    assert one.value != other.value

@@ -1,0 +1,78 @@
+"""What one stream of a cluster knows when it begins: the transactions that were prepared before and may commit later."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceUnavailable
+from source.connection import HELLO
+from source.sharded import stream
+from source.sharded.stream import ClusterStream
+
+
+def at(increment: int) -> ClusterTime:
+    return ClusterTime(100, increment)
+
+
+class Shard:
+    """A member with one prepared transaction, of the time 3. `elects`: another member answers after the list."""
+
+    def __init__(self) -> None:
+        self.majority_ts = at(9)
+        self.member = "one"
+        self.elects = False
+
+    def answer(self, _: object, db: str, command: Mapping[str, Any], **__: object) -> dict[str, Any]:
+        if list(command) == [HELLO]:
+            return {"lastWrite": {"majorityOpTime": {"ts": self.majority_ts.to_bson(), "t": 1}}}
+        assert (db, command["find"]) == ("config", "transactions")
+        prepared = {"_id": {"id": 1}, "txnNum": 1, "state": "prepared", "startOpTime": {"ts": at(3).to_bson()}}
+        self.member = "two" if self.elects else self.member
+        return {"cursor": {"firstBatch": [prepared]}}
+
+    def entries(self, *_: object) -> Generator[list[bytes], None, None]:
+        yield []
+
+
+@pytest.fixture
+def shard(monkeypatch: pytest.MonkeyPatch) -> Shard:
+    """In place of a server's: nothing follows in its oplog."""
+    shard = Shard()
+    monkeypatch.setattr(stream, "read_command", shard.answer)
+    monkeypatch.setattr(stream, "member_read", lambda _: shard.member)
+    monkeypatch.setattr(stream, "entries", shard.entries)
+    return shard
+
+
+def began(start: int = 5) -> ClusterStream:
+    client: Any = SimpleNamespace(start_session=lambda **_: None)
+    return ClusterStream("sa", client, at(start))
+
+
+def test_a_transaction_that_was_prepared_before_holds_the_stream(shard: Shard) -> None:
+    """Nothing is known before the member's majority is beyond where it was listed: what was prepared meanwhile is in no list."""
+    began_here = began()
+    began_here.poll()
+    assert began_here.point.read_ts == at(10)
+    assert began_here.point.complete_ts == at(3)
+
+
+def test_a_list_of_another_member_counts_for_nothing(shard: Shard) -> None:
+    shard.elects = True
+    stream = began()
+    with pytest.raises(SourceUnavailable, match="is read from another member now"):
+        stream.poll()
+    assert stream.point.read_ts == at(5), "it has read nothing"
+
+
+def test_a_member_that_has_not_reached_the_start_is_not_listed(shard: Shard) -> None:
+    shard.majority_ts = at(3)
+    with pytest.raises(SourceUnavailable, match=r"has not reached 100\.5 yet"):
+        began().poll()
+    shard.majority_ts = at(4)
+    began().poll()
