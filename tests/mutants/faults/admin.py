@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.fault import Fault
 
 _ROOM = ("tests/unit/admin/services", "tests/unit/admin/test_access.py")
-_STORE = ("tests/unit/admin/desired", "tests/component/admin/test_api.py")
+_STORE = ("tests/unit/admin/desired",)
 
 ADMIN = (
     Fault(
@@ -94,16 +94,16 @@ ADMIN = (
         tests=_STORE,
     ),
     Fault(
-        "an owner is asked to resign that leads no more",
-        "leader = next((kv for kv in line if kv.create_rev == owner.epoch), None)",
-        "leader = next(iter(line), None)",
+        "a request to resign outlives the owner that it is for",
+        "put = Put(self._layout.resign, encode(ResignRequest(epoch=owner.epoch)), leader.lease)",
+        "put = Put(self._layout.resign, encode(ResignRequest(epoch=owner.epoch)))",
         tests=_STORE,
     ),
     Fault(
         "a changefeed that a user removed is created again by itself",
         "if unless_removed and (at := self.removed_at(id)) is not None:",
         "if not unless_removed and (at := self.removed_at(id)) is not None:",
-        tests=(*_STORE, "tests/component/admin/test_ensure.py"),
+        tests=_STORE,
     ),
     Fault(
         "a running changefeed is updated as if it were paused",

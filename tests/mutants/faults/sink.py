@@ -8,22 +8,13 @@ _CONCERNS = "tests/unit/sink/mongodb/test_write_concerns.py"
 _COMMANDER = (_CONCERNS, "tests/component/sink/mongodb/test_commander.py")
 _ROWS = ("tests/component/sink/mongodb/rows/test_row_writer.py",)
 _DIVERGED = ("tests/component/sink/mongodb/rows/test_diverged_rows.py",)
-_LETTERS = (
-    "tests/unit/sink/mongodb/letters",
-    Seeds(count=15, options=("refusing",)),
-    "tests/component/sink/mongodb/rows/test_letters.py",
-)
-_DDL = (
-    _CONCERNS,
-    "tests/unit/sink/mongodb/ddl",
-    Seeds(count=12),
-    "tests/component/sink/mongodb/ddl/test_ddl_applier.py",
-)
+_LETTERS = ("tests/component/sink/mongodb/rows/test_letters.py",)
+_DDL = ("tests/unit/sink/mongodb/ddl", "tests/component/sink/mongodb/ddl/test_ddl_applier.py")
 _FILES = ("tests/unit/sink/files", "tests/component/sink/files/test_directory_of_files.py")
 _LEFTOVERS = ("tests/component/sink/files/test_leftovers.py",)
 _STORES = ("tests/component/sink/files/test_stores.py",)
-_TOPICS = ("tests/unit/sink/kafka", "tests/component/sink/kafka/test_kafka_rows.py")
-_KAFKA_OWNER = ("tests/unit/sink/kafka", "tests/component/sink/kafka/test_kafka_owner.py")
+_TOPICS = ("tests/unit/sink/kafka/test_sender.py",)
+_KAFKA_OWNER = ("tests/unit/sink/kafka/test_owner_log.py",)
 
 SINK = (
     Fault(
@@ -89,7 +80,7 @@ SINK = (
         "            self._waiting.begin(change, refusal, replay=self._replay or replay)\n",
         "        elif refusal.duplicate and not refusal.duplicate_id and replay:\n"
         "            self._waiting.begin(change, refusal, replay=self._replay or replay)\n",
-        tests=_ROWS,
+        tests=("tests/unit/sink/mongodb/rows/test_write_run.py",),
     ),
     Fault(
         "later changes of a waiting row are written before it",
@@ -157,25 +148,25 @@ SINK = (
         "        return True",
         "        self._held[change.table.id, row] = change._replace(type=RowType.UPDATE, document=None, update=None)\n"
         "        return False",
-        tests=_LETTERS,
+        tests=("tests/unit/sink/mongodb/letters/test_open_letters.py",),
     ),
     Fault(
         "a letter is written without the majority",
         '"updates": [statement], "writeConcern": {"w": "majority"}}',
         '"updates": [statement], "writeConcern": {"w": 1}}',
-        tests=_LETTERS,
+        tests=("tests/unit/sink/mongodb/letters/test_open_letters.py",),
     ),
     Fault(
         "a letter that the target refuses counts as written",
         '        if errors := reply.get("writeErrors"):\n            refused = (',
         '        if (errors := reply.get("writeErrors")) and not rows:\n            refused = (',
-        tests=_LETTERS,
+        tests=("tests/unit/sink/mongodb/letters/test_open_letters.py",),
     ),
     Fault(
         "a request to try a row again is ended though a later one was made",
         "                self._requests.append(asked)\n                self._held.setdefault(",
         '                self._requests.append({"_id": asked["_id"]})\n                self._held.setdefault(',
-        tests=_LETTERS,
+        tests=("tests/unit/sink/mongodb/letters/test_open_letters.py",),
     ),
     Fault(
         "a table that another client made counts as created",
@@ -200,13 +191,13 @@ SINK = (
         "an effect counts that an election may take back",
         "if term == reached if term is not None else seen == self._look(asked):",
         "if term is not None or seen == self._look(asked):",
-        tests=(*_DDL[:2], Seeds(count=40), "tests/component/sink/mongodb/ddl/test_ddl_applier.py"),
+        tests=("tests/unit/sink/mongodb/ddl/test_durable_observation.py",),
     ),
     Fault(
         "a DDL is sent after the owner's session",
         '        if permitted <= 0:\n            raise FencedError(f"{command}: not sent',
         '        if permitted < 0:\n            raise FencedError(f"{command}: not sent',
-        tests=_DDL,
+        tests=(_CONCERNS,),
     ),
     Fault(
         "an index is dropped while another build of it waits",
@@ -278,13 +269,13 @@ SINK = (
         "a file of a directory is not durable when it is committed",
         "            self._file.flush()\n            os.fsync(self._file.fileno())\n            _sync(self._path.parent)",
         "            self._file.flush()",
-        tests=_STORES,
+        tests=("tests/unit/sink/files/test_directory.py",),
     ),
     Fault(
         "a put-create in a directory replaces what is there",
         "                    os.link(beside, final)\n",
         "                    os.replace(beside, final)\n",
-        tests=_STORES,
+        tests=("tests/unit/sink/files/test_directory.py",),
     ),
     Fault(
         "a put-create in a bucket has no condition",
@@ -307,7 +298,7 @@ SINK = (
         "messages that fail are counted as sent",
         "        if lent.failed:\n            error, topic = lent.failed[0]",
         "        if len(lent.failed) > 1:\n            error, topic = lent.failed[0]",
-        tests=("tests/component/sink/kafka/test_troubled_kafka.py", "tests/component/sink/kafka/test_kafka_rows.py"),
+        tests=_TOPICS,
     ),
     Fault(
         "a run of messages ends before they are acknowledged",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from admin.access import Access, AccessToken, Guard, read_tokens
+from admin.access import Access, AccessToken, Guard, TokenFile, read_tokens
 from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted
+from credentials.redaction import redacted, reveal
 
 _VIEWER, _OPERATOR = "v" * 32, "o" * 32
 _TOKENS = (AccessToken(Access.VIEWER, _VIEWER), AccessToken(Access.OPERATOR, _OPERATOR))
@@ -56,3 +59,25 @@ def test_a_wrong_token_file_names_its_lines_and_no_token() -> None:
     assert not any(secret in str(refused.value) for secret in (_VIEWER, _OPERATOR, "short\n"))
     with pytest.raises(ConfigurationError, match="contains no token"):
         read_tokens("# nothing\n", name="tokens")
+
+
+def test_a_token_file_that_is_damaged_leaves_the_former_tokens_valid(tmp_path: Path) -> None:
+    """Otherwise a mistake in a mounted file would lock everybody out, the one who can mend it included."""
+    path = tmp_path / "tokens"
+    path.write_text("viewer:1111222233334444\n")
+    file = TokenFile(path, name="admin.token_file")
+    assert [token.secret for token in file.tokens()] == ["1111222233334444"]
+    path.write_text("viewer:5555666677778888\nnobody:here\n")
+    assert [token.secret for token in file.tokens()] == ["1111222233334444"]
+    path.unlink()
+    assert [token.secret for token in file.tokens()] == ["1111222233334444"]
+    path.write_text("operator:9999aaaabbbbccccdd\n")
+    assert [(token.access, token.secret) for token in file.tokens()] == [(Access.OPERATOR, "9999aaaabbbbccccdd")]
+
+
+def test_a_token_is_in_no_text_from_when_it_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("viewer:eeeeffff00001111\n")
+    TokenFile(path, name="admin.token_file")
+    assert redacted("authorization: Bearer eeeeffff00001111") == "authorization: Bearer ***"
+    reveal("eeeeffff00001111")

@@ -24,7 +24,8 @@ from changefeed.errors import (
     SinkUnavailable,
     SluiceError,
 )
-from sink.mongodb.errors import duplicate_key, translate, translated
+from credentials.redaction import keep_secret, reveal
+from sink.mongodb.errors import answer_of, duplicate_key, translate, translated
 from tests.unit.changefeed.driver_texts import real_errors
 
 
@@ -169,3 +170,16 @@ def test_a_real_error_becomes_one_line_without_the_drivers_own_affairs(error: py
     assert len(message.splitlines()) == 1
     assert len(message) < 250
     assert not [word for word in ("Topology", "full error", "configured timeouts", "clusterTime") if word in message]
+
+
+@pytest.mark.parametrize(
+    "error", [OperationFailure("user hunter2hunter2 is unknown", 18), AutoReconnect("hunter2hunter2:1")]
+)
+def test_no_error_of_the_target_shows_a_secret(error: Exception) -> None:
+    """Servers and the driver repeat what they were given."""
+    keep_secret("hunter2hunter2")
+    try:
+        assert "hunter2" not in answer_of(error)
+        assert "hunter2" not in str(translate(error, doing="insert into shop.a", refused=RowRejected))
+    finally:
+        reveal("hunter2hunter2")

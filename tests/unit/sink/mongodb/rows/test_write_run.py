@@ -83,6 +83,14 @@ def test_a_change_that_waits_and_was_sent_once_was_not_applied() -> None:
         _written(refused, misfits)
 
 
+def test_a_change_whose_unique_value_is_taken_is_tried_again_behind_the_others() -> None:
+    """Another row of the run may give the value up."""
+    refused = {"n": 0, "writeErrors": [_TAKEN]}, False
+    result = _written(refused, ({"n": 1}, False))
+    assert not result.divergences
+    assert not result.unsettled
+
+
 class Turns:
     def __init__(self, *, shared: bool) -> None:
         self.shared = shared

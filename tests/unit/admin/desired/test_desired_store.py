@@ -1,0 +1,141 @@
+"""Of two users' changes at the same time none is lost, and none reaches a changefeed that its user did not mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from admin.desired.desired_store import DesiredStore
+from changefeed.config.configuration import Configuration
+from changefeed.errors import ConflictError, NotFoundError, WrongState
+from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState, NodeId, TableVerb
+from changefeed.table import TableId
+from coordination.election import ElectedOwner
+from coordination.etcd.memory import MemoryClient, MemoryEtcd
+from coordination.etcd.protocol import Delete, KeyValue, Put
+from coordination.layout import Layout, encode
+
+FEED, LAYOUT, TABLE = ChangefeedId("f"), Layout("test"), TableId("a" * 32)
+INFO = ChangefeedInfo(
+    configuration=Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b"}),
+    created_at=datetime(2026, 11, 21, tzinfo=UTC),
+)
+
+
+class Client(MemoryClient):
+    """Something happens after its next read."""
+
+    def __init__(self, server: MemoryEtcd) -> None:
+        super().__init__(server)
+        self.then: Callable[[], object] | None = None
+
+    def get(self, key: str) -> KeyValue | None:
+        found = super().get(key)
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+        return found
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.server = MemoryEtcd()
+        self.client = Client(self.server)
+        self.store = DesiredStore(self.client, LAYOUT)
+        self.other = DesiredStore(self.server.connect(), LAYOUT)
+
+    @property
+    def info(self) -> ChangefeedInfo:
+        return self.other.read(FEED)[0]
+
+    def created_anew(self) -> None:
+        self.server.txn([], [Delete(LAYOUT.info(FEED))])
+        self.server.txn([], [Put(LAYOUT.info(FEED), encode(INFO))])
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster()
+    cluster.other.create(INFO)
+    return cluster
+
+
+def later(info: ChangefeedInfo, _: ChangefeedStatus | None) -> ChangefeedInfo:
+    return replace(info, version=info.version + 1)
+
+
+def paused(info: ChangefeedInfo, _: ChangefeedStatus | None) -> ChangefeedInfo:
+    return replace(info, version=info.version + 1, desired=DesiredState.PAUSED)
+
+
+def test_a_change_is_decided_again_on_what_another_user_has_changed_meanwhile(cluster: Cluster) -> None:
+    cluster.client.then = lambda: cluster.other.change(FEED, paused)
+    cluster.store.change(FEED, later)
+    assert (cluster.info.version, cluster.info.desired) == (3, DesiredState.PAUSED)
+
+
+def test_a_change_of_what_was_created_anew_meanwhile_is_decided_on_that(cluster: Cluster) -> None:
+    cluster.other.change(FEED, paused)
+    cluster.client.then = cluster.created_anew
+    cluster.store.change(FEED, later)
+    assert (cluster.info.version, cluster.info.desired) == (2, DesiredState.RUNNING)
+
+
+def test_of_two_creations_one_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(ConflictError, match="exists already"):
+        cluster.store.create(INFO)
+    cluster.server.txn([], [Delete(LAYOUT.info(FEED))])
+    cluster.client.then = lambda: cluster.other.create(INFO)
+    with pytest.raises(ConflictError):
+        cluster.store.create(INFO)
+
+
+def test_what_a_user_removed_is_created_again_by_a_user_alone(cluster: Cluster) -> None:
+    def removed(info: ChangefeedInfo, _: ChangefeedStatus | None) -> ChangefeedInfo:
+        return replace(info, version=info.version + 1, desired=DesiredState.REMOVED)
+
+    cluster.store.change(FEED, removed)
+    assert cluster.store.removed_at(FEED) is not None
+    cluster.server.txn([], [Delete(LAYOUT.info(FEED))])
+    with pytest.raises(WrongState, match="so it is not created again by itself"):
+        cluster.store.create(INFO, unless_removed=True)
+    cluster.store.create(INFO)
+    assert cluster.store.removed_at(FEED) is None
+
+
+def test_a_request_to_resign_is_for_one_owner_and_ends_with_it(cluster: Cluster) -> None:
+    """Else the next owner, or one of the next weeks, would be asked."""
+    lease = cluster.server.grant(timedelta(seconds=10)).id
+    epoch = cluster.server.txn([], [Put(LAYOUT.owner(lease), b"{}", lease)]).revision
+    with pytest.raises(ConflictError, match="no longer the owner"):
+        cluster.store.resign(ElectedOwner(NodeId("n1"), epoch - 1))
+    cluster.store.resign(ElectedOwner(NodeId("n1"), epoch))
+    assert cluster.server.get(LAYOUT.resign) is not None
+    cluster.server.revoke(lease)
+    assert cluster.server.get(LAYOUT.resign) is None
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_request_is_about_the_changefeed_that_there_was(gone: bool, cluster: Cluster) -> None:
+    """One of the same name that was created meanwhile has other tables, and other wishes."""
+    ask = cluster.store.ask
+    assert ask(FEED, TABLE, TableVerb.STOP) == cluster.server.revision
+    cluster.server.txn([], [Delete(LAYOUT.request(FEED, TABLE))])
+    if gone:
+        cluster.server.txn([], [Delete(LAYOUT.info(FEED))])
+    else:
+        cluster.client.then = cluster.created_anew
+    with pytest.raises(NotFoundError if gone else ConflictError):
+        ask(FEED, TABLE, TableVerb.STOP)
+    with pytest.raises(NotFoundError if gone else ConflictError):
+        _moved_after(cluster, gone=gone)
+    assert cluster.server.get(LAYOUT.request(FEED, TABLE)) is None
+    assert cluster.server.get(LAYOUT.move(FEED, TABLE)) is None
+
+
+def _moved_after(cluster: Cluster, *, gone: bool) -> None:
+    cluster.client.then = None if gone else cluster.created_anew
+    cluster.store.move(FEED, TABLE, NodeId("n1"))

@@ -1,0 +1,125 @@
+"""What an owner says into topics: to which partitions, and how far everything is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import pytest
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.errors import TargetOccupied
+from changefeed.position import Position
+from changefeed.table import TableId, TableName
+from sink.events.formats.message_format import KeyedMessage
+from sink.events.formats.opening import message_format
+from sink.events.pos import pos_of
+from sink.kafka import owner_log
+from sink.kafka.feed_claim import FeedClaim
+from sink.kafka.owner_log import KafkaMarks, OwnerSender
+
+OPTIONS = KafkaSinkOptions.parse("kafka://b/shop?partitions=3")
+FORMAT = message_format("orders", "shop", OPTIONS.messages)
+A, B = TableName("s", "a"), TableName("s", "b")
+
+
+def at(increment: int) -> Position:
+    return Position(ClusterTime(100, increment))
+
+
+class Brokers:
+    """In place of brokers: the topics that there are, where their partitions end, and what was sent, in order."""
+
+    def __init__(self, **topics: int) -> None:
+        self.topics = {f"shop.s.{name}": count for name, count in topics.items()}
+        self.sent: list[tuple[str, int, KeyedMessage]] = []
+
+    def existing(self, names: Iterable[str]) -> dict[str, Any]:
+        return {name: self for name in names if name in self.topics}
+
+    @property
+    def partitions(self) -> int:
+        return 3
+
+    def ends(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        places = [(topic, number) for topic, count in topics.items() for number in range(count)]
+        return {place: sum(sent[:2] == place for sent in self.sent) for place in places}
+
+    def to(self, topic: str) -> list[int]:
+        return [partition for name, partition, _ in self.sent if name == topic]
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    """A sender waits for the acknowledgement of each message; it has tests of its own."""
+    brokers = Brokers(a=3)
+
+    class Acknowledged:
+        def __init__(self, *_: object) -> None: ...
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def send(self, messages: Iterable[tuple[str, int, KeyedMessage]]) -> None:
+            brokers.sent += messages
+
+    monkeypatch.setattr(owner_log, "Sender", Acknowledged)
+    monkeypatch.setattr(owner_log, "TopicAdmin", lambda *_: brokers)
+    return brokers
+
+
+def _sender() -> OwnerSender:
+    clients: Any = None
+    return OwnerSender(clients, OPTIONS, lambda: None, in_band=FORMAT.in_band)
+
+
+def test_what_is_said_goes_to_each_partition_of_its_tables_and_to_the_topic_of_all_ddl(brokers: Brokers) -> None:
+    """A consumer of any partition sees it in its place. A table without a topic has no row before it."""
+    _sender().say(KeyedMessage(None, b"ddl", []), [A, B])
+    assert brokers.to("shop.s.a") == [0, 1, 2]
+    assert brokers.to("shop.s.b") == []
+    assert brokers.to("shop.ddl") == [0]
+
+
+def _marked(behind: Mapping[TableId, Position], brokers: Brokers) -> dict[str, Any]:
+    marks = KafkaMarks(_sender(), FORMAT, 3, monotonic=lambda: 0.0)
+    marks.mark(at(9), behind, [A])
+    topic, _, message = brokers.sent[-1]
+    assert topic == "shop.watermark"
+    found: dict[str, Any] = json.loads(message.value or b"")
+    return found
+
+
+def test_a_watermark_names_the_tables_that_are_behind_it(brokers: Brokers) -> None:
+    found = _marked({TableId("b"): at(5)}, brokers)
+    assert found["pos"] == pos_of(at(9))
+    assert pos_of(at(5)) in str(found)
+    assert brokers.to("shop.s.a") == [0, 1, 2], "each partition has it in-band"
+
+
+def test_a_watermark_is_as_far_as_the_hindmost_of_many_tables(brokers: Brokers) -> None:
+    many = {TableId(f"{number:04d}"): at(5 + number % 3) for number in range(1_001)}
+    assert _marked(many, brokers)["pos"] == pos_of(at(5))
+
+
+@pytest.mark.parametrize(
+    ("first", "refused"),
+    [("c/1", False), ("c/2", True)],
+    ids=["its own", "of another life"],
+)
+def test_topics_are_those_of_whoever_claimed_them_first(
+    first: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = FeedClaim(feed="orders", life=first, options=OPTIONS)._content
+    monkeypatch.setattr(FeedClaim, "_first", lambda *_: claimed)  # it reads the topic's first message
+    clients: Any = None
+    claim = FeedClaim(feed="orders", life="c/1", options=OPTIONS)
+    if refused:
+        with pytest.raises(TargetOccupied, match="a changefeed that begins again needs another prefix"):
+            claim.confirm(clients)
+    else:
+        claim.confirm(clients)
