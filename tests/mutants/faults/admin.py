@@ -131,6 +131,6 @@ ADMIN = (
         "a node that is not ready says that it is",
         "status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK",
         "status = HTTPStatus.OK",
-        tests=("tests/component/admin/test_http.py",),
+        tests=("tests/unit/admin/test_http_server.py",),
     ),
 )

@@ -65,9 +65,9 @@ OWNER = (
         "return resolved if tables is None else tables",
     ),
     Fault(
-        "the checkpoint passes a DDL that is being released",
-        "passing = not_awaited(records, counts, waiting, passed) - released",
-        "passing = not_awaited(records, counts, waiting, passed)",
+        "the barrier is published before the DDLs below it are recorded",
+        "actions += _gate_actions(state, resolved, held, together)",
+        "actions[:0] = _gate_actions(state, resolved, held, together)",
     ),
     Fault(
         "the gate opens before its DDL is recorded as done",

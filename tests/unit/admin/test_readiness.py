@@ -68,6 +68,7 @@ def test_a_cut_over_that_would_take_too_long_is_not_ready() -> None:
             "behind",
             "7 tables are behind the others: a, b, c, d, e and 2 more",
         ),
+        (replace(following(), rejected=1), "rejected", "1 row is rejected"),
         (replace(following(), rejected=3), "rejected", "3 rows are rejected"),
         (
             replace(following(), open_ddls=[ddl(DdlType.CREATE_INDEXES, DdlState.EXECUTING)]),

@@ -66,6 +66,16 @@ def test_a_new_start_is_for_what_rests_and_is_forgotten_once_obeyed() -> None:
     assert verbs.paused(restarted, _status(State.NORMAL, version=2)).resume_from is None
 
 
+@pytest.mark.parametrize("sink", ["kafka://b:9092/p", "file:///p"])
+def test_a_changefeed_that_writes_messages_has_no_new_start(sink: str) -> None:
+    """Those in between would be missing, or there twice."""
+    configuration = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": sink})
+    info = replace(_INFO, configuration=configuration, desired=DesiredState.PAUSED)
+    with pytest.raises(WrongState, match="writes messages, and those between its position"):
+        verbs.resumed(info, _status(State.STOPPED), _AT)
+    assert verbs.resumed(info, _status(State.STOPPED), None).desired is DesiredState.RUNNING
+
+
 def test_an_update_is_for_what_rests_and_for_the_version_that_was_seen() -> None:
     with pytest.raises(WrongState, match="pause it first"):
         verbs.updated(_INFO, _status(State.NORMAL), _OTHER, 1, _STREAM)
