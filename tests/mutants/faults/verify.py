@@ -21,6 +21,7 @@ VERIFY = (
         "documents that differ in their last bytes are equal",
         "                running.update(canonical(document))\n",
         "                running.update(canonical(document)[:-2])\n",
+        tests=("tests/unit/verify",),
     ),
     Fault(
         "a difference counts that replication has not passed",

@@ -90,7 +90,7 @@ def test_a_comparison_that_shows_only_some_differences_is_not_complete() -> None
 
 
 def test_a_difference_in_the_last_bytes_of_a_document_is_found() -> None:
-    report = compared({NAMES[0]: reader(a=1)}, reader(a=1 << 24))
+    report = compared({NAMES[0]: reader(a=1)}, reader(a=1 + (1 << 24)))
     assert [found.kind for found in report.differences] == [DifferenceKind.CHANGED]
 
 
