@@ -186,7 +186,6 @@ OWNER = (
         "DDLs are folded into the bases beyond the checkpoint",
         "below = min(status.checkpoint, settled[-_HISTORY])",
         "below = settled[-_HISTORY]",
-        tests=(Seeds(count=30),),
     ),
     Fault(
         "a straggler is forgotten before it has caught up",

@@ -12,6 +12,7 @@ import pytest
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
+from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import (
@@ -21,10 +22,13 @@ from changefeed.records import (
     ChangefeedId,
     ChangefeedInfo,
     ChangefeedStatus,
+    DdlRecord,
+    DdlState,
     DesiredState,
     NodeId,
     PositionReport,
     Role,
+    Scope,
     Straggler,
 )
 from changefeed.table import TableId, TableName, TableSchema
@@ -36,6 +40,7 @@ from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
 from coordination.parts import assignment_puts
 from owner.changefeed_owner import ChangefeedOwner
+from owner.ddl.feed import Taken
 from owner.ddl.in_flight import InFlightDdl
 from owner.term import OwnerTerm
 from tests.described import described
@@ -80,8 +85,10 @@ class Owner:
         return self.server.txn([], [Put(key, encode(record))]).revision
 
     def rests(self, state: State) -> None:
+        self.is_(state, DesiredState.REMOVED if state is State.REMOVED else DesiredState.PAUSED)
+
+    def is_(self, state: State, desired: DesiredState) -> None:
         """Its barrier was written before its state. The resolved position is further than anything downstream."""
-        desired = DesiredState.REMOVED if state is State.REMOVED else DesiredState.PAUSED
         info = ChangefeedInfo(configuration=self._configuration, desired=desired, created_at=NOW, capture=Capture.OPLOG)
         status = ChangefeedStatus(
             lifecycle=Lifecycle(state=state, since_at=NOW),
@@ -109,6 +116,10 @@ class Owner:
         self.has(LAYOUT.position(FEED, NODE), report)
 
     @property
+    def keys(self) -> set[str]:
+        return {item.key for item in self.server.range(LAYOUT.changefeed(FEED)).items}
+
+    @property
     def barrier_rev(self) -> int:
         found = self.server.get(LAYOUT.barrier(FEED))
         assert found is not None
@@ -131,7 +142,7 @@ class Owner:
 
     def _owner(self, margin: timedelta) -> ChangefeedOwner:
         clusters = SimpleNamespace(
-            acquire=lambda *_: SimpleNamespace(oplog_window=lambda: None),
+            acquire=lambda *_: SimpleNamespace(oplog_window=lambda: None, feed=SimpleNamespace(subscribe=_nothing)),
             release=lambda *_: None,
             open_marks=lambda *_: self.marks,
             open_sweeper=lambda *_: None,
@@ -148,6 +159,12 @@ class Owner:
             in_flight=InFlightDdl(lambda: 10.0),
         )
         return ChangefeedOwner(FEED, self._configuration, Capture.OPLOG, term, created_rev=1)
+
+
+def _nothing(*_: object) -> SimpleNamespace:
+    """A subscription to a source where nothing happens after what is resolved."""
+    taken = Taken(events=(), resolved=at(200), sighting=None, error=None)
+    return SimpleNamespace(take=lambda: taken, close=lambda: None)
 
 
 @pytest.fixture
@@ -194,3 +211,16 @@ def test_a_node_that_is_gone_has_stopped_when_its_tasks_cannot_write_any_more(
     for _ in range(3):
         owner.tick(margin)
     assert owner.removed is removed
+
+
+def test_ddls_are_folded_into_the_bases_up_to_the_checkpoint(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that begins again at the checkpoint needs the schemas as they were there."""
+    monkeypatch.setattr("owner.changefeed_owner._HISTORY", 1)
+    owner.is_(State.NORMAL, DesiredState.RUNNING)
+    for seconds in (90, 110, 120, 130):
+        event = DdlEvent(position=at(seconds), type=DdlType.MODIFY, db="shop", table=TableName("shop", "a"), id=A)
+        record = DdlRecord(event=event, scope=Scope(tables=frozenset({A})), state=DdlState.DONE, seen_at=NOW)
+        owner.has(LAYOUT.ddl(FEED, event.position), record)
+    owner.tick()
+    left = [LAYOUT.ddl(FEED, at(seconds)) in owner.keys for seconds in (90, 110, 120, 130)]
+    assert left == [False, True, True, True]
