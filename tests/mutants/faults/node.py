@@ -47,7 +47,7 @@ NODE = (
         "a node that stops does not hand its tables over",
         "            if self._stopping.is_set():\n                self._hand_over(membership)\n",
         "",
-        tests=_PROCESS,
+        tests=("tests/component/node/test_hand_over.py",),
     ),
     Fault(
         "a node that stops is served by its load balancer",
