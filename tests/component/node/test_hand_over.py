@@ -28,8 +28,9 @@ from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Delete, Put
 from coordination.layout import Layout, encode
 from coordination.parts import assignment_puts
-from tests.component.node.server_process import Server, until
+from tests.component.node.server_process import Server
 from tests.described import described
+from tests.until import until
 
 FEED, OTHER, NOW = ChangefeedId("f"), NodeId("other"), datetime(2026, 11, 21, tzinfo=UTC)
 POSITION = Position(ClusterTime(50, 0))
