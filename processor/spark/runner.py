@@ -185,7 +185,8 @@ class SparkRunner:
 
     def switchboard(self) -> Switchboard:
         """Opens the port where tasks reach this driver. Starts Spark if needed."""
-        conf = self._started().getConf()
+        with _translated("hand-over"):
+            conf = self._started().getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
         return Switchboard(conf.get("spark.driver.bindAddress") or host, host, self._settings.hand_over_port)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -178,19 +176,18 @@ def test_creates_of_a_transaction_of_many_entries_are_found_among_its_rows(
     assert [event.position.token for event in created] == ["00000000", "00000005"]
 
 
-def polls_until_resolved(watch: DdlWatch, time_ts: ClusterTime) -> int:
-    return next(polls for polls in itertools.count(1) if watch.poll().resolved.ts > time_ts)
+def test_an_idle_source_is_resolved_without_its_own_no_ops(
+    own_mongodb: Callable[..., MongoDB], origin: Capture, database: str
+) -> None:
+    with connect(own_mongodb("silent", parameters={"writePeriodicNoops": "false"}).uri) as client:
+        start = Position(newest_time(client).next())
+        with open_ddl_watch(client, start, origin) as watch:
+            for _ in range(3):
+                client[database].rows.insert_one({})
+                until_resolved(watch, newest_time(client))
 
 
-def test_an_idle_source_is_resolved_in_few_polls(client: Client, watch: DdlWatch, database: str) -> None:
-    took = []
-    for _ in range(5):
-        client[database].rows.insert_one({})
-        took.append(polls_until_resolved(watch, newest_time(client)))
-    assert statistics.median(took) <= 3, took
-
-
-def test_a_busy_source_is_resolved_in_few_polls(client: Client, watch: DdlWatch, database: str) -> None:
+def test_a_busy_source_is_resolved(client: Client, watch: DdlWatch, database: str) -> None:
     stop = threading.Event()
 
     def keep_writing() -> None:
@@ -200,11 +197,11 @@ def test_a_busy_source_is_resolved_in_few_polls(client: Client, watch: DdlWatch,
     writer = threading.Thread(target=keep_writing)
     writer.start()
     try:
-        took = [polls_until_resolved(watch, newest_time(client)) for _ in range(5)]
+        for _ in range(5):
+            until_resolved(watch, newest_time(client))
     finally:
         stop.set()
         writer.join()
-    assert statistics.median(took) <= 3, took
 
 
 def test_an_idle_source_is_not_made_to_write_again_and_again(
