@@ -23,6 +23,7 @@ _COLLECTION = "(collection)"
 _CONTROLLER = "(pytest itself)"
 _SHOWN = 25
 COSTLY_SECONDS = 20.0
+_WORTH_A_LOOK_SECONDS = 0.5
 
 
 def cpu_seconds(process: int) -> float:
@@ -56,6 +57,8 @@ class Ledger:
         self._config = config
         self._worker = hasattr(config, "workerinput")
         self._before = 0.0
+        self._unmeasured = 0.0
+        self._ends_file = True
         self._files: dict[str, float] = defaultdict(float)
         self._tests: dict[str, float] = defaultdict(float)
         self._seconds: dict[str, float] = defaultdict(float)
@@ -69,11 +72,21 @@ class Ledger:
             self._files[_COLLECTION] += self._before
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
+        self._ends_file = nextitem is None or nextitem.path != item.path
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Quick tests are measured together: to look at a JVM's threads costs more than most of them."""
         report = yield
-        now = cpu_seconds(os.getpid())
-        report.user_properties.append((_PROPERTY, max(0.0, now - self._before)))
-        self._before = now
+        self._unmeasured += report.duration
+        if report.when == "teardown" and (self._ends_file or self._unmeasured > _WORTH_A_LOOK_SECONDS):
+            now = cpu_seconds(os.getpid())
+            report.user_properties.append((_PROPERTY, max(0.0, now - self._before)))
+            self._before, self._unmeasured = now, 0.0
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

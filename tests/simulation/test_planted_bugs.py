@@ -12,6 +12,8 @@ import pytest
 from tests.simulation.planted.bugs import ALWAYS, BUGS
 from tests.simulation.run import ready, simulate
 
+pytestmark = pytest.mark.costly("up to thirty lives of a cluster for each bug")
+
 _UNFIT = re.compile(r"takes \d+ positional arguments? but|unexpected keyword argument|missing \d+ required")
 """A bug that cannot be called would be found at once, whatever it is."""
 

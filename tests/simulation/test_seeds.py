@@ -9,6 +9,8 @@ import pytest
 
 from tests.simulation.run import Outcome, many, told
 
+pytestmark = pytest.mark.costly("up to forty lives of a cluster")
+
 _LINES = 60
 
 

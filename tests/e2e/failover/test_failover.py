@@ -15,6 +15,8 @@ from tests.e2e.failover.accident import Accident, Moment, Victim
 from tests.e2e.failover.ddl_kinds import KINDS
 from tests.e2e.failover.standing_cluster import PROCESSORS, StandingCluster
 
+pytestmark = pytest.mark.costly("an owner and two processors with Spark, of which the owner dies")
+
 _TURNS = itertools.cycle(PROCESSORS)
 """The processor that dies next, or holds the tables when only the owner dies."""
 

@@ -18,6 +18,8 @@ from devstack.mongodb.replica_set import ReplicaSet
 from devstack.process import side_by_side
 from tests.e2e.faults.replicating_sets import NODES, ReplicatingSets
 
+pytestmark = pytest.mark.costly("six members of two replica sets, three of etcd, and two nodes with Spark")
+
 _LASTS_SECONDS = 2.0
 _SIDES = ("source", "target")
 _CODES = {  # a primary without its members may answer and accept writes until it notices, or until they are back

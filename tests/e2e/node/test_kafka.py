@@ -21,6 +21,8 @@ from tests.e2e.node.topic_changefeed import InTopics
 from tests.e2e.node.workload import ddls_of_each_kind, writing
 from tests.until import PATIENCE_SECONDS, until
 
+pytestmark = pytest.mark.costly("a broker and all tasks die, and all that was written is read again")
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:

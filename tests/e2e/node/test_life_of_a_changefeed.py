@@ -18,6 +18,8 @@ from tests.e2e.node.conftest import PATIENCE
 from tests.e2e.node.workload import contents, writing
 from tests.until import until
 
+pytestmark = pytest.mark.costly("nodes with Spark, and each command of a changefeed's life")
+
 _TABLES = ("notes", "orders")
 
 

@@ -31,7 +31,10 @@ from tests.e2e.sharded.accidents import Accidents
 from tests.e2e.sharded.site import PATIENCE, Site
 from tests.until import until
 
-pytestmark = pytest.mark.since("5.0")
+pytestmark = [
+    pytest.mark.since("5.0"),
+    pytest.mark.costly("config servers, three shards and two nodes with Spark"),
+]
 
 _SHARE_OF_CUTS = 0.2
 

@@ -17,7 +17,10 @@ from tests.component.node.server_process import Server
 from tests.e2e.sharded.site import PATIENCE, Site
 from tests.until import until
 
-pytestmark = pytest.mark.since("6.0")
+pytestmark = [
+    pytest.mark.since("6.0"),
+    pytest.mark.costly("two clusters of shards and a node with Spark"),
+]
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ import pytest
 from devstack.mongodb.server import Client
 from tests.e2e.spark_cluster.clustered_nodes import FEED, ClusteredNodes
 
+pytestmark = pytest.mark.costly("starts a master and two workers of Spark, and a node with its driver")
+
 
 @pytest.fixture(scope="module")
 def running(
