@@ -93,9 +93,10 @@ class Ledger:
         if self._worker:
             return
         used = sum(float(str(value)) for name, value in report.user_properties if name == _PROPERTY)
+        file = report.nodeid.partition("::")[0]
         self._tests[report.nodeid] += used
-        self._files[report.location[0]] += used
-        self._seconds[report.location[0]] += report.duration
+        self._files[file] += used
+        self._seconds[file] += report.duration
         if "costly" in report.keywords:
             self._costly.add(report.nodeid)
 
