@@ -121,7 +121,7 @@ class _Zygote:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        atexit.register(self._process.kill)
+        atexit.register(self._requests.close)
 
     def fork(self, command: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]) -> _Forked:
         ours, theirs = socket.socketpair()
@@ -146,7 +146,7 @@ def _serve(requests: socket.socket) -> Callable[[], object]:
                 if key.fileobj is requests:
                     text, handles, _, _ = socket.recv_fds(requests, _MOST_BYTES, 4)
                     if not text:
-                        sys.exit(0)
+                        _leave([pid for pid, _ in running.values()])
                     pid = os.fork()
                     if pid == 0:
                         requests.close()
@@ -159,7 +159,10 @@ def _serve(requests: socket.socket) -> Callable[[], object]:
                     watched = os.pidfd_open(pid)
                     running[watched] = pid, handles[3]
                     selector.register(watched, selectors.EVENT_READ)
-                    requests.send(str(pid).encode())
+                    try:
+                        requests.send(str(pid).encode())
+                    except OSError:
+                        _leave([pid for pid, _ in running.values()])
                 else:
                     selector.unregister(key.fd)
                     pid, ended = running.pop(key.fd)
@@ -167,6 +170,13 @@ def _serve(requests: socket.socket) -> Callable[[], object]:
                     _, status = os.waitpid(pid, 0)
                     os.write(ended, str(os.waitstatus_to_exitcode(status)).encode())
                     os.close(ended)
+
+
+def _leave(running: Sequence[int]) -> NoReturn:
+    """The tests have ended, however: by `kill -9`, too."""
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+    os._exit(0)
 
 
 def _become(request: Mapping[str, Any], handles: Sequence[int]) -> Callable[[], object]:
