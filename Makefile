@@ -42,7 +42,7 @@ spark-classes: setup
 	@$(PY) -m devstack.spark.class_archive $(SPARK_CLASSES)
 
 test: spark-classes  ## Run all tests but those of `make nightly`; starts the services that it needs. ROOM=sink: only what can notice a change there
-	$(PY) -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(ROOM),$$($(PY) -m tests.rooms $(ROOM)))
+	@files="$$($(if $(ROOM),$(PY) -m tests.rooms $(ROOM),true))" && $(PY) -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $$files
 
 nightly: setup  ## Run all that takes long, a row each, with a table at the end; goes on where it was ended. ROWS="soak chaos": these
 	$(PY) -m tests.nightly $(ROWS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -44,10 +44,7 @@ _CLOCKS = {"now", "utcnow", "today"}
 
 
 def main() -> int:
-    modules = {
-        _name(path): path for root in (*PRODUCT, "bench", "devstack") for path in sorted((ROOT / root).rglob("*.py"))
-    }
-    modules = {name: path for name, path in modules.items() if _GENERATED not in path.as_posix()}
+    modules = modules_of((*PRODUCT, "bench", "devstack"))
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
     breaches = [*_purity(trees), *_class_names(trees), *_rooms(modules)]
     for breach in breaches:
@@ -55,15 +52,19 @@ def main() -> int:
     return 1 if breaches else 0
 
 
-def _name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+def modules_of(roots: Iterable[str]) -> dict[str, Path]:
+    """Without what is generated."""
+    paths = (
+        path for root in roots for path in sorted((ROOT / root).rglob("*.py")) if _GENERATED not in path.as_posix()
+    )
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 
 
 def _purity(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     said = {name for name, tree in trees.items() if "Pure" in (ast.get_docstring(tree) or "").partition("\n")[0]}
     pure = {name for name in trees if name in said or name.rpartition(".")[0] in said}
     for name in sorted(pure):
-        for imported, line in _imports(trees[name], trees):
+        for imported, line in imports_of(trees[name], trees):
             top = imported.partition(".")[0]
             if top in _IMPURE or (top in PRODUCT and imported not in pure):
                 yield f"{name}:{line}: a pure module imports {imported}"
@@ -76,7 +77,7 @@ def _purity(trees: Mapping[str, ast.Module]) -> Iterator[str]:
                 yield f"{name}:{node.lineno}: a pure module asks the clock"
 
 
-def _imports(tree: ast.Module, known: Mapping[str, ast.Module]) -> Iterator[tuple[str, int]]:
+def imports_of(tree: ast.Module, known: Collection[str]) -> Iterator[tuple[str, int]]:
     """The imported modules; for `random` and `pathlib` the imported names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 
-from tests.house import PRODUCT, ROOT
+from tests.house import PRODUCT, ROOT, imports_of, modules_of
 
 _SEEDS = "tests/simulation/test_seeds.py"
 _COMPONENT, _UNIT = "tests.component.", "tests.unit."
@@ -21,7 +21,7 @@ _COMPONENT, _UNIT = "tests.component.", "tests.unit."
 
 def main() -> int:
     rooms = {room.strip("/").replace("/", ".") for room in sys.argv[1:]}
-    modules = _modules((*PRODUCT, "devstack", "bench", "tests"))
+    modules = modules_of((*PRODUCT, "devstack", "bench", "tests"))
     unknown = [room for room in rooms if not any(_is_in(name, room) for name in modules)]
     if unknown or not rooms:
         print(
@@ -29,7 +29,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    imports = {name: _imports(path, modules) - {name} for name, path in modules.items()}
+    imports = {name: _imports(path, modules) for name, path in modules.items()}
     print(*sorted(_noticing(rooms, modules, imports)), sep="\n")
     return 0
 
@@ -55,6 +55,11 @@ def _noticing(rooms: Collection[str], modules: Mapping[str, Path], imports: Mapp
     return found
 
 
+def _imports(path: Path, modules: Collection[str]) -> frozenset[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return frozenset(name for name, _ in imports_of(tree, modules) if name in modules)
+
+
 def _closure(imports: Mapping[str, frozenset[str]]) -> Callable[[str], frozenset[str]]:
     @cache
     def below(name: str) -> frozenset[str]:
@@ -67,21 +72,6 @@ def _closure(imports: Mapping[str, frozenset[str]]) -> Callable[[str], frozenset
         return frozenset(seen)
 
     return below
-
-
-def _modules(roots: Iterable[str]) -> dict[str, Path]:
-    paths = [path for root in roots for path in (ROOT / root).rglob("*.py")]
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
-
-
-def _imports(path: Path, modules: Collection[str]) -> frozenset[str]:
-    used: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            used.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            used.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
-    return frozenset(used.intersection(modules))
 
 
 def _is_in(name: str, room: str) -> bool:
