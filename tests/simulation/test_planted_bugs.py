@@ -21,18 +21,7 @@ _UNFIT = re.compile(r"takes \d+ positional arguments? but|unexpected keyword arg
 def _hunt(name: str) -> str:
     """The first error found. Empty: none was found."""
     bug = BUGS[name]
-    outcomes = (
-        simulate(
-            seed,
-            planted=bug.plant,
-            sharded=bug.sharded,
-            kept=bug.kept,
-            slow=bug.slow,
-            refusing=bug.refusing,
-            sink=bug.sink,
-        )
-        for seed in range(bug.found_within)
-    )
+    outcomes = (simulate(seed, planted=bug.plant, **bug.mode) for seed in range(bug.found_within))
     return next((f"seed {outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error), "")
 
 
