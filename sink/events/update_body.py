@@ -3,8 +3,9 @@
     {updatedFields: {n: 2}, removedFields: ["a.b"], truncatedArrays: [{field: "x", newSize: 2}], disambiguatedPaths: {}}
     {set: {n: 2}, unset: ["a.b"], truncate: [{field: "x", size: 2}]}
 
-What is unset comes before what is set: a field under both is put at the end of its document, as the oplog says of each new one. Fields without content are left out. The bytes of all others but the few truncated arrays are taken as they are. `upsert` says that the
-source may have inserted the document by this update: an operation of a large transaction does not tell.
+What is unset comes before what is set: a field under both is put at the end of its document, as the oplog says of each new one. Fields
+without content are left out. The bytes of all others but the few truncated arrays are taken as they are. `upsert` says that the source
+may have inserted the document by this update: an operation of a large transaction does not tell.
 """
 
 from __future__ import annotations

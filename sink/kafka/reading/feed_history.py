@@ -61,7 +61,8 @@ class FeedHistory:
                 self._name(fields["ns"])
             case "rename":
                 self._name(fields["to"])
-                self._ended[fields["dropped"] or ""].add(pos)
+                if fields["dropped"]:
+                    self._ended[fields["dropped"]].add(pos)
             case "drop" | "dropDatabase":
                 for ended in fields.get("ids", [table]):
                     self._ended[ended].add(pos)
