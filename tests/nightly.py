@@ -43,11 +43,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.nightly", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "rows", nargs="*", choices=[*_commands(), []], help="those to run, instead of all that do not hold"
-    )
+    parser.add_argument("rows", nargs="*", help="those to run, instead of all that do not hold")
     parser.add_argument("--table", action="store_true", help="run nothing")
     given = parser.parse_args()
+    if unknown := [row for row in given.rows if row not in _commands()]:
+        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(_commands())}")
     runs = _kept()
     if not given.table:
         if _changed("HEAD"):
@@ -56,9 +56,7 @@ def main() -> int:
             )
         for row in given.rows or [row for row in _commands() if not _holds(runs.get(row))]:
             runs = {**_kept(), row: _run(row)}
-            _KEPT.write_text(
-                json.dumps({row: asdict(run) for row, run in sorted(runs.items())}, indent=1) + "\n", encoding="utf-8"
-            )
+            _keep(runs)
     Console(width=None if sys.stdout.isatty() else _WIDTH).print(_table(runs))
     return 0 if all(_holds(runs.get(row)) for row in _commands()) else 1
 
@@ -89,12 +87,20 @@ def _run(row: str) -> Run:
             command.split(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False
         ).returncode
     minutes = round((time.monotonic() - began) / 60, 1)
-    return Run(command=command, commit=commit, began_at=f"{began_at:%Y-%m-%d %H:%M}", minutes=minutes, passed=code == 0)
+    passed = code == 0 and not _changed(commit)  # what was edited meanwhile is of no commit
+    return Run(command=command, commit=commit, began_at=f"{began_at:%Y-%m-%d %H:%M}", minutes=minutes, passed=passed)
 
 
 def _kept() -> dict[str, Run]:
     stored = json.loads(_KEPT.read_text(encoding="utf-8")) if _KEPT.exists() else {}
     return {row: Run(**run) for row, run in stored.items() if row in _commands()}
+
+
+def _keep(runs: Mapping[str, Run]) -> None:
+    text = json.dumps({row: asdict(run) for row, run in sorted(runs.items())}, indent=1)
+    written = _KEPT.with_suffix(".new")
+    written.write_text(f"{text}\n", encoding="utf-8")
+    written.replace(_KEPT)
 
 
 def _holds(run: Run | None) -> bool:
