@@ -28,15 +28,16 @@ _WORTH_A_LOOK_SECONDS = 0.5
 
 def cpu_seconds(process: int) -> float:
     """What a process has used until now, with all processes below it, those that have ended included."""
-    return sum(_used(each) for each in _tree(process)) / _TICKS
+    return sum(sum(_times(each)) for each in _tree(process)) / _TICKS
 
 
-def _used(process: int) -> int:
+def _times(process: int) -> list[int]:
+    """In ticks: user and system, its own and that of its children that have ended."""
     try:
         line = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return 0  # it ended just now; what it used is with its parent
-    return sum(map(int, line.rpartition(")")[2].split()[11:15]))
+        return [0, 0, 0, 0]  # it ended just now; what it used is with its parent
+    return list(map(int, line.rpartition(")")[2].split()[11:15]))
 
 
 def _tree(process: int) -> Iterator[int]:
@@ -108,7 +109,7 @@ class Ledger:
         if self._worker or not self._tests:
             return
         if self._config.pluginmanager.hasplugin("dsession"):
-            self._files[_CONTROLLER] += _used(os.getpid()) / _TICKS - _reaped(os.getpid()) / _TICKS
+            self._files[_CONTROLLER] += sum(_times(os.getpid())[:2]) / _TICKS
         tests = Counter(test.partition("::")[0] for test in self._tests)
         files = _dearest(self._files)
         terminalreporter.section(f"CPU seconds: {sum(files.values()):.0f} in all")
@@ -130,7 +131,3 @@ class Ledger:
 
 def _dearest(costs: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(costs.items(), key=lambda item: -item[1]))
-
-
-def _reaped(process: int) -> int:
-    return sum(map(int, Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[13:15]))

@@ -90,7 +90,7 @@ class _Forked:
 
     def poll(self) -> int | None:
         if self._code is None and select.select([self._ended], [], [], 0)[0]:
-            self._code = int(self._ended.recv(16))
+            self._code = _number(self._ended)
             self._ended.close()
         return self._code
 
@@ -121,14 +121,19 @@ class _Zygote:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        atexit.register(self._requests.close)
 
     def fork(self, command: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]) -> _Forked:
         ours, theirs = socket.socketpair()
         request = json.dumps({"command": list(command), "environment": dict(environment), "directory": str(Path.cwd())})
         with self._lock, theirs:
             socket.send_fds(self._requests, [request.encode()], [*streams, theirs.fileno()])
-            return _Forked(int(self._requests.recv(16)), ours)
+            return _Forked(_number(self._requests), ours)
+
+
+def _number(connection: socket.socket) -> int:
+    if not (text := connection.recv(16)):
+        raise RuntimeError("the process from which tests fork others has died: see what it wrote to standard error")
+    return int(text)
 
 
 @cache
