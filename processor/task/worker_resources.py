@@ -182,8 +182,7 @@ class ChangefeedResources:
         """Of a table that is about to be copied: they are about rows of an earlier copy."""
         letters = _writer_options(self.context.configuration, self.context.capture).letters
         if self._target is not None and letters is not None:
-            self._permit()
-            StoredLetters(self._target, letters).forget(table)
+            StoredLetters(self._target, letters).forget(table, self._permit)
 
     def sole(self, job: LaneJob, copied: Container[TableId], table: TableId) -> SoleTable | None:
         """For a job that is one task. A copy writes rows of its table, too.

@@ -20,7 +20,7 @@ def _red(outcomes: Iterable[Outcome]) -> str:
 
 
 def test_the_same_seeds_as_always_are_well() -> None:
-    red = _red(many(range(20), sharded=False))
+    red = _red(many(range(40), sharded=False))
     assert not red, red
 
 
@@ -29,6 +29,7 @@ def test_a_sharded_source_is_replicated_like_any() -> None:
     assert not red, red
 
 
+@pytest.mark.soak
 def test_seeds_that_nobody_has_seen_are_well() -> None:
     assert not (red := _red(many(_unseen(), sharded=False))), red
 

@@ -25,6 +25,7 @@ from pymongo.write_concern import WriteConcern
 from changefeed.errors import SinkRefused
 from changefeed.records import LetterTotals
 from changefeed.table import TableId
+from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated
 from sink.mongodb.letters.dead_letter import (
@@ -136,15 +137,20 @@ class StoredLetters:
                 dropped += self._letters.delete_many({"_id": {"$in": [each.id for each in part]}}).deleted_count
         return dropped
 
-    def forget(self, table: TableId) -> None:
-        """Drops all of a table, without a look at those of others."""
+    def forget(self, table: TableId, permit: Permit) -> None:
+        """Drops all of a table, without a look at those of others. Each command takes effect within the permit or never: a late one would drop
+        the letters of the next copy.
+        """
         changefeed = self._box.changefeed
         prefixes = requests_of(changefeed, table), notes_of(changefeed, table), letters_of(changefeed, table)
         earlier = {"_id": beginning_with(f"{table}/"), "changefeed": {"$exists": False}}
-        with self._writing(f"dropping the dead letters of a table in {self._box.collection}"):
-            for prefix in prefixes:
-                self._letters.delete_many({"_id": beginning_with(prefix)})
-            self._letters.delete_many(earlier)
+        conditions: list[dict[str, Any]] = [*({"_id": beginning_with(prefix)} for prefix in prefixes), earlier]
+        for condition in conditions:
+            with (
+                pymongo.timeout(permit()),
+                self._writing(f"dropping the dead letters of a table in {self._box.collection}"),
+            ):
+                self._letters.delete_many(condition)
 
     @staticmethod
     @contextmanager

@@ -18,6 +18,7 @@ from concurrent import futures
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import cache
+from math import inf
 from types import FunctionType, SimpleNamespace
 from typing import Any, Self
 from unittest.mock import patch
@@ -256,9 +257,10 @@ class Datetime(dt.datetime, metaclass=_DatetimeKind):
 
 @contextmanager
 def _command_timeout(seconds: float) -> Iterator[None]:
-    """Replaces `pymongo.timeout`: the simulated client checks the deadline."""
+    """Replaces `pymongo.timeout`: the simulated client checks the deadline, the earlier of two."""
     thread = _thread()
-    before, thread.command_deadline = thread.command_deadline, machine().now + seconds
+    before = thread.command_deadline
+    thread.command_deadline = min(machine().now + seconds, before if before is not None else inf)
     try:
         yield
     finally:

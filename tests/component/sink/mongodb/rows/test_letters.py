@@ -19,7 +19,7 @@ from pymongo.collection import Collection
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import Divergence, RowRejected
+from changefeed.errors import Divergence, RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.records import LetterTotals
@@ -168,7 +168,7 @@ def test_all_letters_and_requests_of_a_table_are_forgotten_and_those_of_others_s
     letters.letters.insert_many([{"_id": id, "changefeed": id.partition("/")[0]} for id in ids])
     letters.letters.insert_many([{"_id": f"{table}/5.1"}, {"_id": f"{other}/5.1"}])  # of earlier releases
     assert letters.letters.count_documents({}) == 8
-    stored.forget(table)
+    stored.forget(table, lambda: 60.0)
     assert {letter["_id"] for letter in letters.letters.find()} == {*ids, f"{other}/5.1"}
 
 
@@ -403,8 +403,17 @@ def test_a_note_ends_once_its_table_has_passed_it_or_is_copied_anew(letters: Let
     box = LetterBox(collection=TableName(letters.rows.database.name, "letters"), changefeed=_FEED)
     with Client(letters.uri) as client:
         assert StoredLetters(client, box).open(LetterTotals()).count == 0
-        StoredLetters(client, box).forget(letters.table.id)
+        StoredLetters(client, box).forget(letters.table.id, lambda: 60.0)
     assert noted() == 0
+
+
+def test_a_task_that_wakes_after_its_permit_drops_no_letters(letters: Letters) -> None:
+    """They are those of the copy that has begun since."""
+    letters.write(letters.insert(7, **_REFUSED))
+    box = LetterBox(collection=TableName(letters.rows.database.name, "letters"), changefeed=_FEED)
+    with Client(letters.uri) as client, pytest.raises(SinkUnavailable):
+        StoredLetters(client, box).forget(letters.table.id, lambda: 1e-9)
+    assert len(letters.open) == 1
 
 
 def test_a_user_s_request_is_tried_though_no_change_comes(letters: Letters) -> None:
