@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from multiprocessing.pool import Pool
 from random import Random
 from typing import Any
 
@@ -326,14 +327,15 @@ class Summary:
         return "\n".join(lines)
 
 
-def many(
-    seeds: Iterable[int], *, keep_history: bool = False, processes: int | None = None, **mode: Any
-) -> Iterator[Outcome]:
-    """Runs in processes of their own, since the order of sets is fixed when an interpreter starts. `mode`: the fields of their `Mode`."""
+def many(workers: Pool, seeds: Iterable[int], *, keep_history: bool = False, **mode: Any) -> Iterator[Outcome]:
+    """`mode`: the fields of their `Mode`."""
+    return workers.imap_unordered(partial(simulate, keep_history=keep_history, **mode), seeds)
+
+
+def workers(processes: int | None = None) -> Pool:
+    """Processes of their own, since the order of sets is fixed when an interpreter starts."""
     os.environ["PYTHONHASHSEED"] = "0"
-    run = partial(simulate, keep_history=keep_history, **mode)
-    with multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000) as pool:
-        yield from pool.imap_unordered(run, seeds)
+    return multiprocessing.get_context("spawn").Pool(processes or os.cpu_count(), ready, maxtasksperchild=1000)
 
 
 def ready() -> None:
@@ -384,13 +386,14 @@ def _run_many(options: argparse.Namespace) -> int:
     told_at = time.monotonic()
     summary = Summary()
     seeds = range(options.first, options.first + options.seeds)
-    for outcome in many(seeds, processes=options.processes, **_mode(options)):
-        summary.add(outcome)
-        if outcome.error:
-            print(told(outcome), flush=True)
-        if time.monotonic() > told_at + _TELL_EVERY:
-            told_at = time.monotonic()
-            print(f"{summary.seeds} of {len(seeds)} seeds, {len(summary.failed)} failed", flush=True)
+    with workers(options.processes) as pool:
+        for outcome in many(pool, seeds, **_mode(options)):
+            summary.add(outcome)
+            if outcome.error:
+                print(told(outcome), flush=True)
+            if time.monotonic() > told_at + _TELL_EVERY:
+                told_at = time.monotonic()
+                print(f"{summary.seeds} of {len(seeds)} seeds, {len(summary.failed)} failed", flush=True)
     print(summary)
     return 1 if summary.failed else 0
 

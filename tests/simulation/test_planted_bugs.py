@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import re
 from collections.abc import Iterable, Mapping
 
 import pytest
 
 from tests.simulation.planted.bugs import ALWAYS, BUGS
-from tests.simulation.run import ready, simulate
+from tests.simulation.run import simulate, workers
 
 pytestmark = pytest.mark.costly("up to thirty lives of a cluster for each bug")
 
@@ -27,9 +25,8 @@ def _hunt(name: str) -> str:
 
 def _hunted(names: Iterable[str]) -> Mapping[str, str]:
     """Starts the longest searches first."""
-    os.environ["PYTHONHASHSEED"] = "0"
     ordered = sorted(names, key=lambda name: -BUGS[name].found_within)
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count(), ready) as pool:
+    with workers() as pool:
         return dict(zip(ordered, pool.map(_hunt, ordered, chunksize=1), strict=True))
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from multiprocessing.pool import Pool
 from random import SystemRandom
 
 import pytest
 
-from tests.simulation.run import Outcome, many, told
+from tests.simulation.run import Outcome, many, told, workers
 
 pytestmark = pytest.mark.costly("up to forty lives of a cluster")
 
 _LINES = 60
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with workers() as started:
+        yield started
 
 
 def _red(outcomes: Iterable[Outcome]) -> str:
@@ -19,24 +26,24 @@ def _red(outcomes: Iterable[Outcome]) -> str:
     return "\n\n".join("\n".join([*outcome.history[-_LINES:], told(outcome)]) for outcome in outcomes if outcome.error)
 
 
-def test_the_same_seeds_as_always_are_well() -> None:
-    red = _red(many(range(40), sharded=False))
+def test_the_same_seeds_as_always_are_well(pool: Pool) -> None:
+    red = _red(many(pool, range(30), sharded=False))
     assert not red, red
 
 
-def test_a_sharded_source_is_replicated_like_any() -> None:
-    red = _red(many(range(10), sharded=True))
+def test_a_sharded_source_is_replicated_like_any(pool: Pool) -> None:
+    red = _red(many(pool, range(10), sharded=True))
     assert not red, red
 
 
 @pytest.mark.soak
-def test_seeds_that_nobody_has_seen_are_well() -> None:
-    assert not (red := _red(many(_unseen(), sharded=False))), red
+def test_seeds_that_nobody_has_seen_are_well(pool: Pool) -> None:
+    assert not (red := _red(many(pool, _unseen(), sharded=False))), red
 
 
 @pytest.mark.soak
-def test_seeds_of_a_sharded_source_that_nobody_has_seen_are_well() -> None:
-    assert not (red := _red(many(_unseen(), sharded=True))), red
+def test_seeds_of_a_sharded_source_that_nobody_has_seen_are_well(pool: Pool) -> None:
+    assert not (red := _red(many(pool, _unseen(), sharded=True))), red
 
 
 def _unseen() -> range:
@@ -45,43 +52,43 @@ def _unseen() -> range:
     return range(first, first + 40)
 
 
-def test_tasks_that_wait_for_a_limit_keep_their_promises() -> None:
-    red = _red(many(range(4), limited=True))
+def test_tasks_that_wait_for_a_limit_keep_their_promises(pool: Pool) -> None:
+    red = _red(many(pool, range(4), limited=True))
     assert not red, red
 
 
-def test_the_rows_of_other_tables_do_not_wait_for_those_of_a_slow_one() -> None:
-    red = _red(many(range(4), slow=True))
+def test_the_rows_of_other_tables_do_not_wait_for_those_of_a_slow_one(pool: Pool) -> None:
+    red = _red(many(pool, range(2), slow=True))
     assert not red, red
 
 
-def test_rows_that_the_target_has_and_refuses_arrive_in_the_end() -> None:
-    red = _red(many(range(8), refusing=True))
+def test_rows_that_the_target_has_and_refuses_arrive_in_the_end(pool: Pool) -> None:
+    red = _red(many(pool, range(8), refusing=True))
     assert not red, red
 
 
-def test_what_is_applied_late_arrives() -> None:
-    red = _red(many(range(4), delayed=True))
+def test_what_is_applied_late_arrives(pool: Pool) -> None:
+    red = _red(many(pool, range(4), delayed=True))
     assert not red, red
 
 
-def test_what_the_target_had_before_a_copy_stays_and_nothing_else_does() -> None:
-    red = _red(many(range(10), kept=True))
+def test_what_the_target_had_before_a_copy_stays_and_nothing_else_does(pool: Pool) -> None:
+    red = _red(many(pool, range(10), kept=True))
     assert not red, red
 
 
-def test_files_hold_what_the_source_has_had() -> None:
-    red = _red(many(range(8), sink="files", sharded=False))
+def test_files_hold_what_the_source_has_had(pool: Pool) -> None:
+    red = _red(many(pool, range(8), sink="files", sharded=False))
     assert not red, red
 
 
-def test_where_nothing_goes_wrong_all_is_well() -> None:
-    red = _red(many(range(20), faults=False))
+def test_where_nothing_goes_wrong_all_is_well(pool: Pool) -> None:
+    red = _red(many(pool, range(8), faults=False))
     assert not red, red
 
 
-def test_a_seed_is_the_same_run_in_each_process() -> None:
-    once, again = (next(iter(many([seed], keep_history=True))) for seed in (5, 5))
+def test_a_seed_is_the_same_run_in_each_process(pool: Pool) -> None:
+    once, again = (next(iter(many(pool, [seed], keep_history=True))) for seed in (5, 5))
     assert len(once.history) > 100
     assert once.history == again.history
     assert (once.actions, once.simulated, once.met) == (again.actions, again.simulated, again.met)
