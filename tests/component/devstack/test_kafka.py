@@ -10,6 +10,8 @@ from devstack.kafka.broker import KafkaBroker
 from devstack.kafka.security import ClientSettings, KafkaSecurity
 from tests.certificates import Certificates
 
+pytestmark = pytest.mark.soak  # every test that uses it would see its faults, too
+
 Brokers = Callable[..., KafkaBroker]
 
 

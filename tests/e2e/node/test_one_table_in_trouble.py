@@ -135,6 +135,7 @@ def test_a_changefeed_finishes_without_its_stopped_table_when_an_operator_says_s
     assert list(trouble.target["orders"].index_information()) == ["_id_"]
 
 
+@pytest.mark.soak
 def test_a_table_that_is_stopped_for_too_many_ddls_is_copied_anew_with_those_that_nobody_kept(
     trouble: Trouble, database: str
 ) -> None:

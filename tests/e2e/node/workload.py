@@ -15,7 +15,7 @@ def writing(source: Any, tables: Sequence[str]) -> Iterator[Callable[[], None]]:
 
     def write() -> None:
         number = 0
-        while not stopping.wait(0.02):
+        while not stopping.wait(0.1):
             for table in tables:
                 source[table].insert_one({"_id": number, "v": 0})
                 source[table].update_one({"_id": number // 2}, {"$inc": {"v": 1}})

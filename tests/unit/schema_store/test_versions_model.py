@@ -14,14 +14,14 @@ from schema_store.versions import SchemaVersions
 from tests.unit.schema_store.histories import History, answers, assert_agrees, histories
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(histories())
 def test_all_answers_at_all_positions_are_those_of_a_replay_from_scratch(history: History) -> None:
     versions = SchemaVersions.of(history.bases).apply_all(history.events)
     assert_agrees(versions, history, history.positions())
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(histories())
 def test_one_event_at_a_time_gives_the_same_as_all_at_once(history: History) -> None:
     versions = SchemaVersions.of(history.bases)
@@ -30,7 +30,7 @@ def test_one_event_at_a_time_gives_the_same_as_all_at_once(history: History) -> 
     assert versions == SchemaVersions.of(history.bases).apply_all(history.events)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(histories())
 def test_any_event_applied_again_changes_nothing(history: History) -> None:
     versions = SchemaVersions.of(history.bases).apply_all(history.events)
@@ -38,7 +38,7 @@ def test_any_event_applied_again_changes_nothing(history: History) -> None:
         assert versions.apply(event) == versions
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(histories(), st.data())
 def test_collecting_garbage_below_any_position_keeps_all_answers_from_there_on(
     history: History, data: st.DataObject
@@ -50,7 +50,7 @@ def test_collecting_garbage_below_any_position_keeps_all_answers_from_there_on(
     assert versions.apply_all(history.events) == versions
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(histories(), st.data())
 def test_garbage_can_be_collected_in_the_middle_of_a_history(history: History, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(history.events)))
@@ -60,7 +60,7 @@ def test_garbage_can_be_collected_in_the_middle_of_a_history(history: History, d
     assert_agrees(versions, history, [position for position in history.positions() if position >= before])
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(histories(), st.data())
 def test_versions_with_new_bases_now_and_then_answer_like_those_with_one(history: History, data: st.DataObject) -> None:
     plain = merged = SchemaVersions.of(history.bases)
@@ -77,7 +77,7 @@ def test_versions_with_new_bases_now_and_then_answer_like_those_with_one(history
     assert answers(repeated, history, positions) == answers(plain, history, positions)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(histories())
 def test_nothing_is_left_beside_the_base_when_nobody_asks_about_the_past(history: History) -> None:
     end = Position(ClusterTime(1_000, 1))
@@ -87,7 +87,7 @@ def test_nothing_is_left_beside_the_base_when_nobody_asks_about_the_past(history
     assert len(versions.base) == len(versions.tables_at(end))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(histories())
 def test_versions_without_their_base_get_an_equal_one_back(history: History) -> None:
     versions = SchemaVersions.of(history.bases).apply_all(history.events)

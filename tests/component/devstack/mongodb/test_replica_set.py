@@ -9,6 +9,8 @@ from pymongo.errors import WTimeoutError
 from devstack.mongodb.server import TESTING, Client
 from tests.conftest import ReplicaSets
 
+pytestmark = pytest.mark.soak  # every test that uses it would see its faults, too
+
 
 def test_a_held_majority_stands_still_under_the_same_primary_until_it_is_released(own_replica_set: ReplicaSets) -> None:
     members = own_replica_set("rs", parameters=TESTING)

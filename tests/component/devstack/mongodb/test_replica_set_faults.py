@@ -14,6 +14,8 @@ from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import TESTING, Client, MongoDB
 from devstack.process import wait_until
 
+pytestmark = pytest.mark.soak  # every test that uses it would see its faults, too
+
 _SOON_SECONDS = 30.0
 _NUMBERS = itertools.count()
 _MAJORITY = WriteConcern("majority")

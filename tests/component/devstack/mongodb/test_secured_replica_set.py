@@ -13,6 +13,8 @@ from devstack.mongodb.security import Security
 from devstack.mongodb.server import Client
 from tests.certificates import Certificates
 
+pytestmark = pytest.mark.soak  # every test that uses it would see its faults, too
+
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:

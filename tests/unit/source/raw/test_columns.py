@@ -162,14 +162,14 @@ def histories(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @given(documents, ruled())
-@settings(max_examples=500)
+@settings(max_examples=250)
 def test_documents_are_shown_as_the_rules_say(document: dict[str, Any], rules: dict[str, tuple[str, Any]]) -> None:
     raw = of(rules).document(bson.encode(document))
     assert raw == bson.encode(shown(document, rules))
 
 
 @given(histories(), ruled())
-@settings(max_examples=1500)
+@settings(max_examples=500)
 def test_a_transformed_update_of_a_transformed_document_is_the_transformed_result(
     history: tuple[dict[str, Any], dict[str, Any]], rules: dict[str, tuple[str, Any]]
 ) -> None:
