@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -44,6 +45,11 @@ def spark(holds: Path) -> Iterator[SparkRunner]:
     with SparkRunner(SparkSettings(master="local[2]", options=options)) as runner:
         runner.run_one(Group("test", "warm"), int)
         yield runner
+
+
+def test_what_a_worker_is_forked_with_is_no_garbage_to_be_looked_for(spark: SparkRunner) -> None:
+    """PySpark collects after each task."""
+    assert spark.run_one(Group("test", "garbage"), gc.get_freeze_count) > 50_000
 
 
 @pytest.fixture
