@@ -83,6 +83,7 @@ def test_a_table_with_too_many_letters_stops_and_goes_on_when_its_rows_are_tried
     standing.until(lambda: there["rows"].count_documents({}) == MOST_LETTERS + 1, "all rows")
 
 
+@pytest.mark.soak
 def test_rows_that_hashed_fields_make_too_large_have_letters_until_they_are_small_enough(
     standing: ReplicatingCluster, database: str
 ) -> None:

@@ -70,10 +70,10 @@ class Station:
 
 def _history(station: Station) -> None:
     """Of `kept` since before, of `again`, which is dropped and created anew, and of `new`."""
-    station.measure("kept", 25)
+    station.measure("kept", 12)
     station.change_definition("kept")
     station.change_sensors("kept")
-    station.measure("kept", 25)
+    station.measure("kept", 12)
     station.db["again"].drop()
     station.create("again", granularity="hours")
     station.measure("again", 10)
@@ -90,7 +90,7 @@ def test_a_time_series_is_equal_after_its_copy_and_all_that_happens_meanwhile(
     station = Station(standing.source, database, seed=1)
     for name in ("kept", "again", "gone"):
         station.create(name)
-        station.measure(name, 30)
+        station.measure(name, 15)
     station.db["kept"].create_index([("sensor.id", 1)])
     with Beside(partial(_history, station)):
         feed = standing.create("series", database, start="initial")

@@ -20,6 +20,8 @@ from tests.component.processor.spark.staying_lane import StayingLane
 from tests.component.processor.windowing import Windowing
 from tests.until import until
 
+pytestmark = pytest.mark.soak  # make test has one changefeed through executors (`tests/e2e/spark_cluster`)
+
 _ROOT = Path(__file__).parents[4]
 _GROUP = Group("test", "job")
 _PATIENCE = timedelta(minutes=1)
@@ -98,7 +100,6 @@ def test_an_application_that_its_cluster_has_ended_is_replaced(spark: SparkRunne
     assert spark.run_one(_GROUP, int) == 0
 
 
-@pytest.mark.soak
 def test_a_node_that_its_master_has_forgotten_gets_executors_again(spark: SparkRunner, cluster: SparkCluster) -> None:
     """A standalone master that is restarted without recovery knows no application, and ends their executors."""
     cluster.master.kill()
@@ -111,7 +112,6 @@ def test_a_node_that_its_master_has_forgotten_gets_executors_again(spark: SparkR
     assert spark.run_one(_GROUP, int) == 0
 
 
-@pytest.mark.soak
 def test_a_master_that_cannot_be_reached_is_named(spark: SparkRunner) -> None:
     """Spark gives up after a minute. It is the last test, since a process has one Spark at a time."""
     spark.stop()
