@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from devstack.mongodb.server import Client
 from source.oplog.window import majority_time
 from tests.component.node.server_process import Server
 from tests.until import until
+
+pytestmark = pytest.mark.costly("a node with Spark that waits, then catches up")
 
 _SECONDS = 6
 

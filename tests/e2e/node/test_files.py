@@ -26,6 +26,8 @@ from tests.independent_file_reader import rebuilt
 from tests.until import until
 from tests.zygote import SLUICE
 
+pytestmark = pytest.mark.costly("a node with Spark, and all that was written is read again and compared")
+
 
 @pytest.fixture
 def feed(

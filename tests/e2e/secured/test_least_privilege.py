@@ -23,6 +23,8 @@ from tests.independent_compare import differences
 from tests.secured import secured_pair
 from tests.until import until
 
+pytestmark = pytest.mark.costly("two replica sets with users and TLS, and a node with Spark")
+
 _DATABASE = "shop"
 _USER = "sluice"
 
