@@ -38,11 +38,12 @@ from tests.simulation.judgement.source_counts import count_source
 from tests.simulation.messages.file_judge import FileJudge
 from tests.simulation.mode import MESSAGES, SWITCHES, Mode
 from tests.simulation.slow_table import SlowTable
+from tests.simulation.source.row_keys import KEYS, in_order, keys_of
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.target.letters import LETTERS
 from tests.simulation.user import User
 from tests.simulation.wiring import wired
-from tests.simulation.workload import COLLECTIONS, KEYS, Workload
+from tests.simulation.workload import COLLECTIONS, Workload
 
 _LATE = 0.25
 """The part of the runs in which tables are added to the filter."""
@@ -209,10 +210,11 @@ def _accidents(cluster: Cluster, random: Random, end: float, user: User, mode: M
 def _refuse_rows(cluster: Cluster, random: Random, end: float, *, known: bool) -> None:
     """The target refuses one row after another, each for a while. `known`: changes of those that it has, and more of them."""
     machine, refused = cluster.machine, cluster.target.refuses_key
-    row = random.choice(COLLECTIONS), random.randrange(KEYS)
+    row = random.choice(COLLECTIONS), keys_of(machine.seed)[random.randrange(KEYS)]
     if known:
         tables = cluster.target.collections.items()
-        row = random.choice(sorted({(name.coll, key) for name, table in tables for key in table.rows}) or [row])
+        there = {(name.coll, key) for name, table in tables for key in table.rows}
+        row = random.choice(sorted(there, key=lambda each: (each[0], in_order(each[1]))) or [row])
     refused.add(row)
     machine.note("target", f"refuses {row} for a while")
     machine.after(random.choice((0.3, 3.0, 15.0)), lambda: refused.discard(row))

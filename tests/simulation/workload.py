@@ -11,6 +11,7 @@ from typing import Any
 
 from changefeed.table import TableName
 from tests.simulation.judgement.agreement import DATABASES
+from tests.simulation.source.row_keys import KEYS, keys_of, ordered
 from tests.simulation.source.server import SourceServer
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.source.sharded.placement import PlacedTable
@@ -19,9 +20,6 @@ from tests.simulation.source.tables import Build, NotPossible
 _OUTSIDE = "x_out"
 """Of the filter."""
 COLLECTIONS = ("a", "b", "c", _OUTSIDE)
-KEYS = 6
-_OLD_KEYS = range(KEYS, KEYS + 6)
-"""Of rows that come with their table: what deletes them deletes them for good."""
 _VALUES = 8
 _MOVES_FAIL = 0.2
 _NESTED, _NESTED_ANEW = 0.6, 0.1
@@ -90,6 +88,7 @@ class Workload:
         self._source = source
         self._random = random
         self._ddl_share = ddl_share
+        self._keys = keys_of(source.machine.seed)
         self._nested = NestedFields(Random(f"nested fields of {source.machine.seed}"))
         self._databases: tuple[str, ...] = DATABASES
         """The databases in which it acts at the moment."""
@@ -191,10 +190,10 @@ class Workload:
 
     def _write_at_each_owner(self, cluster: ClusterSource, table: PlacedTable) -> None:
         """A row at each shard, in one transaction, of which each shard logs the commit at a time of its own. Some come from another shard."""
-        written = set[int]()
+        written = set[Any]()
         with cluster.batch(shared_time=True):
             for owner in table.owners:
-                rows = [{"_id": key, "u": key, "f": f} for key in range(KEYS) for f in range(0, 100, 9)]
+                rows = [{"_id": self._keys[u], "u": u, "f": f} for u in range(KEYS) for f in range(0, 100, 9)]
                 fitting = [row for row in rows if table.owner(row) == owner and row["_id"] not in written]
                 if not fitting:
                     continue
@@ -235,7 +234,7 @@ class Workload:
         if random.random() < 0.05:
             self._insert_many(name)
             return
-        key = random.randrange(KEYS)
+        key = self._keys[random.randrange(KEYS)]
         row = {"_id": key, "u": random.randrange(_VALUES), "f": random.randrange(100), **self._nested.made()}
         kind = random.choice(("insert", "insert", "update", "update", "update", "replace", "delete"))
         match kind:
@@ -260,7 +259,7 @@ class Workload:
                 with suppress(NotPossible):
                     self._source.update(name, row["_id"], {"f": self._random.randrange(100)}, [])
 
-        keys = self._random.sample(range(KEYS), 4)
+        keys = self._random.sample(self._keys[:KEYS], 4)
         rows = [{"_id": key, "u": self._random.randrange(_VALUES), "f": self._random.randrange(100)} for key in keys]
         parts = rows[:2], rows[2:]
         self._source.insert_many(name, *parts, between=others)
@@ -270,7 +269,7 @@ class Workload:
         rows = self._source.tables[name].rows
         if len(rows) < 2:
             raise NotPossible("nobody to exchange with")
-        one, other = self._random.sample(sorted(rows), 2)
+        one, other = self._random.sample(ordered(rows), 2)
         value, others = rows[one].get("u"), rows[other].get("u")
         for key, given in ((one, _ASIDE), (other, value), (one, others)):
             self._source.update(name, key, {"u": given}, [])
@@ -298,8 +297,8 @@ class Workload:
         self._insert_old(name)
 
     def _insert_old(self, name: TableName) -> None:
-        for key in _OLD_KEYS:
-            self._source.insert(name, {"_id": key, "u": key, "f": self._random.randrange(100)})
+        for number, key in enumerate(self._keys[KEYS:], KEYS):
+            self._source.insert(name, {"_id": key, "u": number, "f": self._random.randrange(100)})
 
     def _create_index(self) -> None:
         self._index(self._some(), (0.0, 0.05, 0.5, 3.0))
@@ -334,7 +333,7 @@ class Workload:
     def _purge(self) -> None:
         """Marks rows, deletes them, and changes the table's options before and after."""
         name = self._some()
-        rows = sorted(self._source.tables[name].rows)
+        rows = ordered(self._source.tables[name].rows)
         marked = self._random.sample(rows, min(len(rows), 3))
         for key in marked:
             self._source.update(name, key, {"g": 0}, [])
@@ -365,7 +364,7 @@ class Workload:
         name = self._some()
         self._source.drop(name)
         self._source.create(name)
-        self._source.insert(name, {"_id": 0, "u": 0, "f": 0})
+        self._source.insert(name, {"_id": self._keys[0], "u": 0, "f": 0})
 
     def _convert(self) -> None:
         assert isinstance(self._source, SourceServer)

@@ -32,7 +32,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import bson
+
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.key_text import key_text
 from changefeed.errors import Divergence, HistoryLost
 from changefeed.event import OWN_DDL, DdlType
 from changefeed.lifecycle import State
@@ -52,6 +55,7 @@ from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.judgement.agreement import DATABASES, Agreement, definition_differences
 from tests.simulation.judgement.etcd_records import EtcdRecords, lives_in
 from tests.simulation.source.oplog import placed
+from tests.simulation.source.row_keys import KEYS, keys_of, ordered
 from tests.simulation.source.tables import Ddl, Table
 from tests.simulation.target.server import Collection, DdlEffect
 
@@ -72,6 +76,7 @@ class Judge:
         self._source = cluster.source
         self._letters = cluster.target.letters
         self._agreement = agreement
+        self._keys = keys_of(cluster.machine.seed)
         self._etcd = EtcdRecords(cluster)
         self._effects: set[tuple[Position, TableName, str]] = set()
         self._done: Counter[Position] = Counter()
@@ -144,9 +149,10 @@ class Judge:
         """What the target has before the copy: most rows of the source, as they were once, and one of its own."""
         assert created.table is not None, "expected a collection that a copy has created"
         random, rows = self._cluster.machine.random, self._source.by_id[self._source.table_id(created.table)].rows
-        there = [key for key in sorted(rows) if random.random() < _THERE_BEFORE]
+        there = [key for key in ordered(rows) if random.random() < _THERE_BEFORE]
         created.of_others = {_OF_OTHERS: {"_id": _OF_OTHERS, "u": _OF_OTHERS, "v": 0}}
-        created.rows |= {key: {"_id": key, "u": _OF_OTHERS + key, "v": 0} for key in there} | created.of_others
+        created.rows |= {key: {"_id": key, "u": _OF_OTHERS + u, "v": 0} for u, key in enumerate(there, 1)}
+        created.rows |= created.of_others
         self._count("target: rows that were there before a copy", len(there))
 
     def damage(self, random: Random) -> None:
@@ -154,12 +160,13 @@ class Judge:
         for table, collection in self._present().items():
             if self._etcd.in_copy(table):
                 continue
-            key = random.choice([*collection.rows, random.randrange(6)])
+            number = random.randrange(KEYS)
+            key = random.choice([*collection.rows, self._keys[number]])
             row = collection.rows.get(key)
             if row is not None and (table, row["v"]) in self._source.version_at:
                 self._touch(collection, key, None, self._source.version_at[table, row["v"]])
             elif row is None and key not in self._source.by_id[table].rows:
-                self._touch(collection, key, {"_id": key, "u": 1000 + key, "v": 0}, self._source.last_event)
+                self._touch(collection, key, {"_id": key, "u": 1000 + number, "v": 0}, self._source.last_event)
 
     def _touch(self, collection: Collection, key: Any, row: Row | None, known: Position) -> None:
         assert collection.table is not None, "expected a collection with a table's rows"
@@ -482,7 +489,7 @@ class Judge:
         error = status.lifecycle.error if status else None
         if error is None or error.code != Divergence.code:
             return False
-        return any(f"{{'_id': {key}}}" in error.message for _, key in self._touched)
+        return any(key_text(bson.encode({"_id": key})) in error.message for _, key in self._touched)
 
     @property
     def needed(self) -> ClusterTime | None:
@@ -547,7 +554,7 @@ class Judge:
             rows = table.rows | collection.of_others
             differences += [
                 f"{name} row {key}: {collection.rows.get(key)} instead of {rows.get(key)}"
-                for key in sorted(rows.keys() | collection.rows.keys())
+                for key in ordered(rows.keys() | collection.rows.keys())
                 if rows.get(key) != collection.rows.get(key)
                 and (repaired or not self._may_be_damaged(table.id, key, table.last_change_of(key)))
             ]

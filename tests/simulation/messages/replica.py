@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import bson
+
 from tests.independent_file_reader import update_document
 from tests.simulation.clockwork.machine import Violation
+from tests.simulation.source.row_keys import as_key
 from tests.simulation.source.tables import Row
 
 
@@ -94,12 +97,17 @@ class Replica:
 
     @staticmethod
     def _row(table: ReplicaTable, message: dict[str, Any]) -> None:
-        key = message["key"]["_id"]
+        key = as_key(_decoded(message["key"])["_id"])
         if message["op"] == "d":
             table.rows.pop(key, None)
         elif "update" not in message:
-            table.rows[key] = message["after"]
+            table.rows[key] = _decoded(message["after"])
         elif key in table.rows:
             update_document(table.rows[key], message["update"])
         elif table.created and not table.copying:
             raise Violation(f"W1: an update finds no document: {message}")
+
+
+def _decoded(document: dict[str, Any]) -> Row:
+    """With dates as the source has them."""
+    return bson.decode(bson.encode(document))

@@ -11,6 +11,7 @@ from tests.simulation.planted.bug import Bug
 from tests.simulation.planted.cluster_bugs import CLUSTER_BUGS
 from tests.simulation.planted.copy_bugs import COPY_BUGS
 from tests.simulation.planted.history_bugs import HISTORY_BUGS
+from tests.simulation.planted.key_bugs import KEY_BUGS
 from tests.simulation.planted.letter_bugs import LETTER_BUGS
 from tests.simulation.planted.message_bugs import MESSAGE_BUGS
 from tests.simulation.planted.owner_bugs import OWNER_BUGS
@@ -22,6 +23,7 @@ FAMILIES: Mapping[str, Mapping[str, Bug]] = {
     "windows": WINDOW_BUGS,
     "history": HISTORY_BUGS,
     "copies": COPY_BUGS,
+    "keys": KEY_BUGS,
     "letters": LETTER_BUGS,
     "clusters": CLUSTER_BUGS,
     "steps": STEP_BUGS,

@@ -25,6 +25,7 @@ from tests.simulation.clockwork.network import Network
 from tests.simulation.source.finds import EntryCursor
 from tests.simulation.source.oplog import Shown, placed
 from tests.simulation.source.replica_set import Member
+from tests.simulation.source.row_keys import as_key, between, in_order, ordered
 from tests.simulation.source.server import SourceServer
 from tests.simulation.source.tables import Table
 
@@ -378,8 +379,8 @@ class Database:
         if table.named_at > at or (table.options.get("capped") and concern["level"] == "snapshot"):
             raise failure(246, "snapshot unavailable")
         rows = table.rows_at(at)
-        low, high = _id(body.get("min")), _id(body.get("max"))
-        keys = sorted(key for key in rows if (low is None or key >= low) and (high is None or key < high))
+        low, high = (in_order(_id(body[bound])) if bound in body else None for bound in ("min", "max"))
+        keys = between(rows, low, high)
         if "filter" in body:
             keys = [key for key in keys if key == _id(body["filter"])]
         cursor = next_cursor()
@@ -470,11 +471,11 @@ def _start_of(body: Mapping[str, Any]) -> ClusterTime:
 
 
 def _id(document: Any) -> Any:
-    return None if document is None else bson.decode(bson.encode(document))["_id"]
+    return as_key(bson.decode(bson.encode(document))["_id"])
 
 
 def _split(server: SourceServer, name: TableName) -> RawBSONDocument:
-    keys = sorted(server.tables[name].rows) if name in server.tables else []
+    keys = ordered(server.tables[name].rows) if name in server.tables else []
     each = server.machine.random.choice((2, 4, 100))
     return RawBSONDocument(bson.encode({"splitKeys": [{"_id": key} for key in keys[each::each]], "ok": 1.0}))
 

@@ -20,6 +20,7 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, Opera
 
 from changefeed.table import TableName
 from tests.simulation.clockwork.network import Network
+from tests.simulation.source.row_keys import Place, as_key, between, in_order
 from tests.simulation.target.ddl import COMMANDS, Definitions, same_primary
 from tests.simulation.target.letters import LETTERS
 from tests.simulation.target.server import Collection, Row, TargetServer, duplicate, failure
@@ -248,7 +249,7 @@ class _Database:
 
     def _found(self, name: TableName, wanted: Mapping[str, Any]) -> Iterator[RawBSONDocument]:
         key, rows = wanted["_id"], self._rows(name)
-        for each in key["$in"] if isinstance(key, dict) else [key]:
+        for each in map(as_key, key["$in"] if isinstance(key, dict) and "$in" in key else [key]):
             if each in rows and update_model.fits(rows[each], wanted.get("$expr")):
                 yield RawBSONDocument(bson.encode(rows[each]))
 
@@ -267,7 +268,7 @@ class _Database:
     def _aggregated(self, transaction: _Transaction, name: TableName, body: Mapping[str, Any]) -> list[RawBSONDocument]:
         source, *stages = body["pipeline"]
         rows = transaction.rows(self._server, name)
-        key = _decoded(source["$match"])["_id"] if "$match" in source else next(iter(rows), None)
+        key = as_key(_decoded(source["$match"])["_id"]) if "$match" in source else next(iter(rows), None)
         row = rows.get(key)
         transaction.seen[name, key] = row
         return [] if row is None else [RawBSONDocument(bson.encode(update_model.apply(row, stages)))]
@@ -343,14 +344,15 @@ class _Database:
         assert server.judge is not None
         if kind == "insert":
             row = _decoded(statement["document"])
-            server.judge.row(thread, name, table, kind, row["_id"], row)
-            if row["_id"] in rows:
-                raise duplicate("_id", row["_id"])
-            self._put(name, row)
-            server.judge.kept(table, row["_id"])
+            key = as_key(row["_id"])
+            server.judge.row(thread, name, table, kind, key, row)
+            if key in rows:
+                raise duplicate("_id", key)
+            self._put(name, key, row)
+            server.judge.kept(table, key)
             return 1
         query = _decoded(statement["q"])
-        key = query["_id"]
+        key = as_key(query["_id"])
         if kind == "delete":
             server.judge.row(thread, name, table, kind, key, None)
             there = collection is not None and key in rows
@@ -367,7 +369,7 @@ class _Database:
         except update_model.Refused as refused:
             raise failure(28, str(refused)) from refused
         server.judge.row(thread, name, table, kind, key, after)
-        self._put(name, after)
+        self._put(name, key, after)
         server.judge.kept(table, key)
         return 1
 
@@ -376,15 +378,15 @@ class _Database:
         machine.count(f"target: {kind} of a dead letter")
         return letters.delete(statement["q"]) if kind == "delete" else letters.update(statement, machine.now)
 
-    def _put(self, name: TableName, row: Row) -> None:
+    def _put(self, name: TableName, key: Any, row: Row) -> None:
         collection = self._server.collections.setdefault(name, Collection(uuid.UUID(int=1).bytes))
         for spec in collection.indexes.values():
             indexed = next(iter(spec["key"]))
             if spec.get("unique") and indexed != "_id":
-                for key, other in collection.rows.items():
-                    if key != row["_id"] and other.get(indexed) == row.get(indexed):
+                for each, other in collection.rows.items():
+                    if each != key and other.get(indexed) == row.get(indexed):
                         raise duplicate(indexed, row.get(indexed))
-        collection.keep(row["_id"], row, self._server.majority)
+        collection.keep(key, row, self._server.majority)
 
 
 class _Collection:
@@ -392,8 +394,8 @@ class _Collection:
         self._client = client
         self._name = name
         self._query: dict[str, Any] = {}
-        self._low: Any = None
-        self._high: Any = None
+        self._low: Place | None = None
+        self._high: Place | None = None
 
     def with_options(self, *_: object) -> _Collection:
         return self
@@ -430,21 +432,20 @@ class _Collection:
         return self
 
     def min(self, bound: list[tuple[str, Any]]) -> _Collection:
-        self._low = bound[0][1]
+        self._low = in_order(_decoded(dict(bound))["_id"])
         return self
 
     def max(self, bound: list[tuple[str, Any]]) -> _Collection:
-        self._high = bound[0][1]
+        self._high = in_order(_decoded(dict(bound))["_id"])
         return self
 
     def __iter__(self) -> Iterator[RawBSONDocument]:
         self._travel()
         collection = self._client.server.collections.get(self._name)
-        keys = sorted(collection.rows) if collection else []
+        keys = between(collection.rows if collection else (), self._low, self._high)
         return iter(
             RawBSONDocument(bson.encode({"_id": key}))
             for key in keys
-            if (self._low is None or key >= self._low) and (self._high is None or key < self._high)
             if "_id" not in self._query or key == self._query["_id"]
         )
 
@@ -482,7 +483,7 @@ def _updated(before: Row, operation: Any) -> Row:
 
 
 def _key_of(kind: str, statement: Mapping[str, Any]) -> Any:
-    return _decoded(statement["document" if kind == "insert" else "q"])["_id"]
+    return as_key(_decoded(statement["document" if kind == "insert" else "q"])["_id"])
 
 
 def _decoded(document: Any) -> Row:

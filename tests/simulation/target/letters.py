@@ -13,6 +13,7 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.table import TableId, TableName
 from sink.mongodb.letters.dead_letter import letter_id, request_id, row_of
+from tests.simulation.source.row_keys import as_key
 from tests.simulation.target.majority import Majority
 
 LETTERS = TableName("operations", "letters")
@@ -80,7 +81,7 @@ class Letters:
 
 
 def _row(letter: Letter) -> tuple[TableId, Any]:
-    return TableId(letter["table_id"]), bson.decode(letter["event"]["key"])["_id"]
+    return TableId(letter["table_id"]), as_key(bson.decode(letter["event"]["key"])["_id"])
 
 
 def _value(expression: Any, letter: Letter, now: datetime) -> Any:

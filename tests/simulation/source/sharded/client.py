@@ -20,6 +20,7 @@ from tests.simulation.clockwork.network import Network
 from tests.simulation.source.client import Database, Session, SourceClient, failure, next_cursor
 from tests.simulation.source.finds import EntryCursor, matches
 from tests.simulation.source.replica_set import FIRST_SECOND
+from tests.simulation.source.row_keys import as_key, between, in_order, ordered
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.source.sharded.config_servers import CONFIG
 from tests.simulation.source.sharded.placement import NO_TIME, PlacedTable
@@ -241,8 +242,8 @@ class ShardDatabase(Database):
             if local.since_ts > at:
                 raise failure(246, "snapshot unavailable")
             rows = table.owned_at(at, shard.name)
-        low, high = _id(body.get("min")), _id(body.get("max"))
-        keys = sorted(key for key in rows if (low is None or key >= low) and (high is None or key < high))
+        low, high = (in_order(_id(body[bound])) if bound in body else None for bound in ("min", "max"))
+        keys = between(rows, low, high)
         if "filter" in body:
             keys = [key for key in keys if key == _id(body["filter"])]
         cursor = next_cursor()
@@ -300,7 +301,7 @@ class _Sampled:
         client = self._database._client
         client.travel()
         local = client.shard.collections.get(TableName(self._database._db, self._coll))
-        keys = sorted({*local.orphans, *self._database._owned_now(local)}) if local is not None else []
+        keys = ordered({*local.orphans, *self._database._owned_now(local)}) if local is not None else []
         size = min(pipeline[0]["$sample"]["size"], len(keys))
         yield [RawBSONDocument(bson.encode({"_id": key})) for key in client.network.machine.random.sample(keys, size)]
 
@@ -314,4 +315,4 @@ def _as_read(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _id(document: Any) -> Any:
-    return None if document is None else bson.decode(bson.encode(document))["_id"]
+    return as_key(bson.decode(bson.encode(document))["_id"])

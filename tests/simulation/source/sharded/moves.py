@@ -13,6 +13,7 @@ from bson.timestamp import Timestamp
 
 from changefeed.table import TableName
 from tests.simulation.source.oplog import Operation
+from tests.simulation.source.row_keys import ordered
 from tests.simulation.source.sharded.ddl import (
     begin,
     decided,
@@ -119,7 +120,7 @@ def _copy(recipient: Shard, table: PlacedTable, chunk: Chunk) -> dict[Any, Row]:
     """What the recipient lacks of a chunk. It does not own it yet."""
     ns, ui, clones = str(table.name), table.uuid_now, recipient.collections[table.name].orphans
     rows = {key: row for key, row in table.rows.items() if chunk.has(row[table.key])}
-    for key in sorted(clones.keys() - rows.keys()):
+    for key in ordered(clones.keys() - rows.keys()):
         del clones[key]
         recipient.write(Operation("d", ns, {"_id": key}, None, ui, from_migrate=True))
     for key, row in rows.items():

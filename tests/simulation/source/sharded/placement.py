@@ -13,6 +13,7 @@ from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
+from tests.simulation.source.row_keys import in_order
 from tests.simulation.source.tables import Row, Table
 
 NO_TIME = Timestamp(0, 0)
@@ -30,8 +31,8 @@ class Chunk:
     history: list[tuple[ClusterTime, str]] = field(default_factory=list)
     """Since when which shard has had it, the newest first."""
 
-    def has(self, key: int) -> bool:
-        return (self.low is None or key >= self.low) and (self.high is None or key < self.high)
+    def has(self, key: Any) -> bool:
+        return _is_within(key, self.low, self.high)
 
     def document(self, uuid: bytes, key: str) -> dict[str, Any]:
         return {
@@ -45,6 +46,11 @@ class Chunk:
         }
 
 
+def _is_within(key: Any, low: int | None, high: int | None) -> bool:
+    place = in_order(key)
+    return (low is None or place >= in_order(low)) and (high is None or place < in_order(high))
+
+
 @dataclass(frozen=True)
 class _Owners:
     """`shard` has everything, if there are no chunks."""
@@ -56,7 +62,7 @@ class _Owners:
 
     def of(self, row: Mapping[str, Any]) -> str:
         for low, high, shard in self.chunks:
-            if (low is None or row[self.key] >= low) and (high is None or row[self.key] < high):
+            if _is_within(row[self.key], low, high):
                 return shard
         return self.shard
 
