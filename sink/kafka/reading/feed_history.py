@@ -6,7 +6,8 @@
     ddl recopy u1 @110          the table is empty, and copied again; if "anew", a b of this pos says what it is now
     c u1 @120, start 110        that copy is complete: changes from 120 on fit. Sent late, it counts from the watermark on
 
-A copied document (`r`) stands where it was read, but not before the table's begin: what was read just before it is of the begin.
+A copied document (`r`) stands where it was read, but not before the table's begin: what was read just before it is of the begin. Of a copy that has
+ended before that place, by a recopy or by the table's end, it does not count: it may be another table's, which had got the name.
 """
 
 from __future__ import annotations
@@ -89,6 +90,11 @@ class FeedHistory:
         """Where a document stands that was copied there."""
         begun = [begin for begin in self.begins(table) if begin and just_before(begin) <= pos]
         return max(pos, begun[-1]) if begun else pos
+
+    def ends_copy(self, table: str, version: str, at: str) -> bool:
+        """Whether a copy of that version of the table has ended before the place of one of its documents: who read it did not know of that end yet."""
+        ends = self._emptied.get(table, ()), self._ended.get(table, ())
+        return any(version < end <= at for some in ends for end in some)
 
     def skimmed(self, round: Round) -> list[Shown]:
         """DDL and schemas."""

@@ -10,19 +10,21 @@ MANY = 200_000
 _CACHE_KIB = 64 << 10
 _TABLE = """
     CREATE TABLE held (
-        at TEXT NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL, copied INTEGER NOT NULL, place TEXT NOT NULL, start INTEGER NOT NULL, raw BLOB NOT NULL,
+        at TEXT NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL, copied INTEGER NOT NULL, version TEXT NOT NULL, place TEXT NOT NULL,
+        start INTEGER NOT NULL, raw BLOB NOT NULL,
         PRIMARY KEY (at, id, key)
     ) WITHOUT ROWID
 """
 
 
 class HeldRow(NamedTuple):
-    """`partition`, `offset`: where its first copy was read. `key`: that of its message."""
+    """`version`: where that of its table begins. `partition`, `offset`: where its first copy was read. `key`: that of its message."""
 
     pos: str
     table: str
     key: bytes
     copied: bool
+    version: str
     partition: str
     offset: int
     raw: bytes
@@ -40,7 +42,7 @@ class HeldRows:
 
     def add(self, rows: Iterable[HeldRow]) -> None:
         """A repeat, with the pos and the key of one that is held, is dropped."""
-        added = self._rows.executemany("INSERT OR IGNORE INTO held VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        added = self._rows.executemany("INSERT OR IGNORE INTO held VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._count += max(0, added.rowcount)
 
     @property

@@ -24,7 +24,7 @@ from changefeed.errors import ConfigurationError, NotFoundError
 from changefeed.position import Position
 from changefeed.table import TableId
 from sink.events.formats.large_message import LARGE, claim_name
-from sink.events.formats.message_format import OP, POS, TABLE, KeyedMessage
+from sink.events.formats.message_format import OP, POS, SCHEMA, TABLE, KeyedMessage
 from sink.events.pos import pos_of
 from sink.events.row_message import COPIED, OPS
 from sink.files.stores.store import Store
@@ -197,7 +197,8 @@ class KafkaReader:
             if pos < (copied_before if copied else before):
                 continue
             topic, number = message.partition
-            yield HeldRow(pos, table, message.key, copied, f"{topic}/{number}", message.offset, self._value(message))
+            place, version = f"{topic}/{number}", headers[SCHEMA].decode()
+            yield HeldRow(pos, table, message.key, copied, version, place, message.offset, self._value(message))
 
     def _value(self, message: ReadMessage) -> bytes:
         """The whole message, if a file has it."""
@@ -234,6 +235,8 @@ class KafkaReader:
             at = self._history.place_of_copy(row.table, row.pos) if row.copied else row.pos
             while moved and moved[0].at <= row.pos:
                 yield heappop(moved)
+            if row.copied and self._history.ends_copy(row.table, row.version, at):
+                continue
             if pos_of(round.before.of(table)) <= at < pos_of(round.now.of(table)):
                 shown = Shown(at, Rank.ROW, row.table, number, StoredMessage(row.pos, row.table, row.raw))
                 if at == row.pos:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -82,9 +82,9 @@ class Messages:
         tables: NamedTables = _BEGUN,
         epoch: int = 7,
     ) -> None:
-        """Documents that were read between `at` and `until`, for the copy that began at `start`."""
+        """Documents that were read between `at` and `until`, for the copy that began at `start`, as the table was there."""
         at = ClusterTime(at, 1) if isinstance(at, int) else at
-        loader = self.sink.loader(epoch, target(A, name), _permit)
+        loader = self.sink.loader(epoch, replace(target(A, name), version=moment(start)), _permit)
         loader.load(list(map(bson.encode, documents)), at)
         receipt = CopyReceipt(table=A, start=moment(start), after=at, until=until or at, files=loader.finish())
         self._commit(Commit(ranges={}, copies=(receipt,), tables=tuple(tables)), epoch)

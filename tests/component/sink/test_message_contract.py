@@ -136,6 +136,23 @@ def test_a_copy_that_begins_again_is_said(messages: Messages) -> None:
     assert messages.read() == ["copy", "schema shop.a", "r7@102", "recopy shop.a", "copy", "r8@107", "copied", "i9@109"]
 
 
+def test_what_a_copy_has_read_behind_its_end_is_not_shown(messages: Messages) -> None:
+    """Whoever read it did not know of the DDL yet. It may be what another table had that got the name (seed 1 of the simulation, into topics)."""
+    messages.claim(described())
+    messages.copy(100, 102, [{"_id": 7, "at": 102}])
+    messages.copy(100, 107, [{"_id": 8, "at": 107}])
+    messages.window(100, 105, [])
+    messages.ddl.recopy(A, named("a"), moment(105))
+    again = (described(A, at=moment(105)),)
+    messages.copy(105, 108, [{"_id": 9, "at": 108}], tables=again)
+    messages.copy(105, 112, [{"_id": 10, "at": 112}], tables=again)
+    messages.window(105, 110, [], *again)
+    messages.apply(DropTables(names=(named("a"),)), DdlType.DROP, 110)
+    messages.mark(120)
+    first = ["copy", "schema shop.a", "r7@102"]
+    assert messages.read() == [*first, "recopy shop.a", "copy", "r9@108", "drop shop.a"]
+
+
 @pytest.mark.parametrize("before", ["nothing", "a part of a copy", "rows"])
 def test_a_copy_anew_that_is_interrupted_at_once_begins_at_the_interruption(messages: Messages, before: str) -> None:
     """Nothing of it was written, so no row says what the table was where it began."""

@@ -56,6 +56,14 @@ def _texts(shown: list[Shown]) -> list[str]:
     return found
 
 
+def test_a_document_of_a_copy_that_has_ended_before_its_place_does_not_count() -> None:
+    ddls = _message("ddl", 105, type="recopy"), _message("ddl", 110, type="drop")
+    history = _history(_message("b", 100, schema=_SCHEMA), *ddls)
+    ended = {(version, at) for version in (100, 105) for at in (102, 107, 112) if version < at}
+    ended = {(version, at) for version, at in ended if history.ends_copy(_A, _pos(version), _pos(at))}
+    assert ended == {(100, 107), (100, 112), (105, 112)}
+
+
 def _shown(history: FeedHistory, before: Watermark, now: Watermark, *, copies: bool = True) -> list[str]:
     return _texts(history.shown(Round(before, now), lambda *_: copies))
 

@@ -17,7 +17,7 @@ def held() -> Iterator[HeldRows]:
 
 
 def _row(pos: str, table: str = "a", key: str = "k", offset: int = 0, *, copied: bool = False) -> HeldRow:
-    return HeldRow(pos, table, key.encode(), copied, "t/0", offset, b"raw")
+    return HeldRow(pos, table, key.encode(), copied, "version", "t/0", offset, b"raw")
 
 
 def test_a_repeat_is_dropped_and_the_place_of_the_first_one_stays(held: HeldRows) -> None:
