@@ -1,4 +1,4 @@
-"""`FeedClaim`: whose topics these are. The first message of the topic {prefix}.feed says it.
+"""`FeedClaim`: whose topics these are. The first message of the topic {prefix}.feed says it, and a later one where the changefeed begins.
 
 Kafka has no conditional write, but the order of a partition decides as well: whoever claims appends, and then reads the first message. It
 is never removed, so all see the same one.
@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from changefeed.config.sinks.kafka_sink import Existing, KafkaSinkOptions
 from changefeed.errors import SinkUnavailable, TargetOccupied
+from changefeed.position import Position
 from sink.events.formats.message_format import KeyedMessage
+from sink.events.pos import pos_of
 from sink.events.row_message import VERSION
 from sink.kafka.brokers.clients import OpenClients
 from sink.kafka.brokers.kafka_errors import sink_error, translated
@@ -43,6 +46,12 @@ class FeedClaim:
         with Sender(clients, str(self.options), permit) as sender:
             sender.send([(topics.feed, 0, KeyedMessage(b"feed", self._content, []))])
         self.confirm(clients)
+
+    def begin(self, clients: OpenClients, permit: Callable[[], object], at: Position) -> None:
+        """Says where the changefeed begins. A begin that fails is tried again, at a later place, and maybe without tables that were told before."""
+        start = json.dumps({**self._fields, "start": pos_of(at)}).encode()
+        with Sender(clients, str(self.options), permit) as sender:
+            sender.send([(Topics(self.options).feed, 0, KeyedMessage(b"feed", start, []))])
 
     def confirm(self, clients: OpenClients) -> None:
         """Raises if the topics are not this changefeed's."""
@@ -76,4 +85,8 @@ class FeedClaim:
 
     @property
     def _content(self) -> bytes:
-        return json.dumps({"v": VERSION, "feed": self.feed, "life": self.life}).encode()
+        return json.dumps(self._fields).encode()
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        return {"v": VERSION, "feed": self.feed, "life": self.life}

@@ -51,6 +51,8 @@ class KafkaEventSink:
             self._claims.check()
         self._claim(life).claim(self._clients, permit)
         self.ddl(life, permit).begin(tables)
+        if tables:
+            self._claim(life).begin(self._clients, permit, max(schema.valid_from for schema, _ in tables))
 
     def confirm(self, life: str) -> None:
         self._claim(life).confirm(self._clients)

@@ -1,6 +1,7 @@
 """`FeedHistory`: what the topic of DDL says about the life of each table. Pure. It keeps all of it: a table costs a few messages.
 
     b u1 @100                   the table begins, with this schema. Later `b`s of it say what DDL has said
+                                One before the start of the changefeed is of a begin that failed: the table may have ended since
     ddl create u2 @105          the table begins
     ddl drop u1 @107            the table ends. A `b` after it: the table has come back, and begins again
     ddl recopy u1 @110          the table is empty, and copied again; if "anew", a b of this pos says what it is now
@@ -17,11 +18,14 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from sink.events.pos import pos_after, pos_of, position_of
 from sink.reading.shown import Copied, CopyBegins, Rank, Round, Shown
 from sink.reading.stored_message import MessageGap, StoredMessage
 
+_NO_PLACE = pos_of(Position(ClusterTime(0, 0)))
 _END = "~"
 """Behind each pos."""
 
@@ -30,6 +34,8 @@ class FeedHistory:
     def __init__(self) -> None:
         self.names: dict[TableName, None] = {}
         """Those that tables with rows have had, in the order in which they were said."""
+        self._start = ""
+        """Where the changefeed begins."""
         self._ddls: dict[tuple[str, str, str], StoredMessage] = {}
         self._schemas: dict[str, dict[str, StoredMessage]] = defaultdict(dict)
         self._created: dict[str, str] = {}
@@ -41,11 +47,25 @@ class FeedHistory:
         self._shown: set[tuple[str, str]] = set()
         """The copies whose ends were shown."""
 
+    def begin(self, pos: str) -> None:
+        """The changefeed begins there, or later. What a begin at an earlier place has said of tables, which failed, does not count."""
+        self._start = max(self._start, pos)
+        for table, versions in list(self._schemas.items()):
+            kept = {at: version for at, version in versions.items() if self._counts(version)}
+            if kept:
+                self._schemas[table] = kept
+            else:
+                del self._schemas[table]
+
+    def _counts(self, version: StoredMessage) -> bool:
+        """Views are also told at no place, beside a copy that begins."""
+        return version.pos >= self._start or version.pos == _NO_PLACE
+
     def take(self, message: StoredMessage) -> None:
         """A repeat changes nothing."""
         fields, table = message.fields, message.table
         match fields["op"]:
-            case "b":
+            case "b" if self._counts(message):
                 self._schemas[table].setdefault(message.pos, message)
                 if fields["schema"]["kind"] != "view":
                     self._name(fields["ns"])

@@ -137,6 +137,8 @@ class KafkaReader:
             topic, value = message.partition[0], message.value or b""
             if topic == self._topics.feed:
                 self._identity = self._identity or _identity(value)
+                if self._identity == _identity(value) and (start := json.loads(value).get("start")):
+                    self._history.begin(start)
             elif topic == self._topics.ddl:
                 headers = message.headers
                 self._history.take(StoredMessage(headers[POS].decode(), headers.get(TABLE, b"").decode(), value))

@@ -153,6 +153,15 @@ def test_what_a_copy_has_read_behind_its_end_is_not_shown(messages: Messages) ->
     assert messages.read() == [*first, "recopy shop.a", "copy", "r9@108", "drop shop.a"]
 
 
+def test_a_begin_that_is_tried_again_begins_without_the_tables_that_have_ended_meanwhile(messages: Messages) -> None:
+    messages.claim(*_BOTH)
+    again = described(A, at=moment(105))
+    messages.claim(again)
+    messages.window(105, 110, [insert(A, 106, 1)], again)
+    messages.mark(110)
+    assert messages.read() == ["schema shop.a", "i1@106"]
+
+
 @pytest.mark.parametrize("before", ["nothing", "a part of a copy", "rows"])
 def test_a_copy_anew_that_is_interrupted_at_once_begins_at_the_interruption(messages: Messages, before: str) -> None:
     """Nothing of it was written, so no row says what the table was where it began."""

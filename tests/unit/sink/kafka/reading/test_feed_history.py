@@ -64,6 +64,20 @@ def test_a_document_of_a_copy_that_has_ended_before_its_place_does_not_count() -
     assert ended == {(100, 107), (100, 112), (105, 112)}
 
 
+@pytest.mark.parametrize("told_first", [True, False])
+def test_tables_of_a_begin_that_failed_do_not_count(told_first: bool) -> None:
+    """One of them was dropped before the begin that did not (seed 2 of the simulation, into topics)."""
+    history = FeedHistory()
+    if told_first:
+        history.begin(_pos(105))
+    for at, table in ((100, _A), (100, _B), (105, _A)):
+        history.take(_message("b", at, table, schema=_SCHEMA))
+    if not told_first:
+        history.begin(_pos(105))
+    history.begin(_pos(100))
+    assert [(each.table, each.at) for each in history.skimmed(Round(NOTHING, _mark(120)))] == [(_A, _pos(105))]
+
+
 def _shown(history: FeedHistory, before: Watermark, now: Watermark, *, copies: bool = True) -> list[str]:
     return _texts(history.shown(Round(before, now), lambda *_: copies))
 
