@@ -18,6 +18,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition
 from changefeed.config.tables.pattern import TablePattern
+from changefeed.config.tables.pattern_list import PatternList
 from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
@@ -194,7 +195,7 @@ class ChangefeedStatus:
 
     def as_found(self, configuration: Configuration) -> Configuration:
         """With the tables and routes that it has now: those of an update count once the owner has taken the tables in and out."""
-        tables = self.tables or configuration.filter.tables
+        tables = PatternList.of(self.tables or configuration.filter.tables)
         routes = configuration.routes if self.routes is None else self.routes
         if (tables, routes) == (configuration.filter.tables, configuration.routes):
             return configuration

@@ -13,7 +13,8 @@ from typing import Protocol, TypeVar
 import structlog
 
 from changefeed.config.configuration import Configuration, OnOccupied
-from changefeed.config.tables.pattern import TablePattern, any_matches
+from changefeed.config.tables.pattern import TablePattern
+from changefeed.config.tables.pattern_list import PatternList
 from changefeed.errors import RetryableError
 from changefeed.table import TableKind, TableName, TableSchema, identified
 from credentials.hash_key import hash_key
@@ -55,7 +56,7 @@ class Wishes:
     range_bytes: int = RANGE_BYTES
 
     def chose(self, name: TableName) -> bool:
-        return not self.tables or any_matches(self.tables, name)
+        return not self.tables or PatternList.of(self.tables).means(name)
 
 
 class Listener(Protocol):

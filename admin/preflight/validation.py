@@ -25,6 +25,7 @@ from changefeed.config.capture_choice import CaptureChoice, node_obstacles
 from changefeed.config.configuration import Configuration, OnOccupied, Start
 from changefeed.config.overlap import common_target, writes
 from changefeed.config.read_preference import refused_at_target
+from changefeed.config.tables.pattern import TablePattern
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.position import Position
@@ -426,7 +427,7 @@ def _in_use(names: Sequence[TableName]) -> Iterator[str]:
 
 def _without_tables(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
     if not tables:
-        patterns = ", ".join(map(str, configuration.filter.tables))
+        patterns = _named(configuration.filter.tables)
         yield (
             f"filter.tables: the source has no table that matches {patterns}; the changefeed waits until one is created. Check the names if "
             "there should be one already"
@@ -583,6 +584,6 @@ def _target(configuration: Configuration, name: TableName) -> TableName:
     return configuration.routes.target(name)
 
 
-def _named(names: Sequence[TableName]) -> str:
+def _named(names: Sequence[TableName | TablePattern]) -> str:
     more = len(names) - _MOST_NAMED
     return ", ".join(map(str, names[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")

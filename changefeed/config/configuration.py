@@ -60,7 +60,9 @@ from changefeed.config.sinks.sink_abilities import SinkAbilities, abilities_of
 from changefeed.config.tables import time_series
 from changefeed.config.tables.columns import ColumnRule
 from changefeed.config.tables.filter import Filter
-from changefeed.config.tables.pattern import TablePattern, any_matches, literal
+from changefeed.config.tables.glob import literal
+from changefeed.config.tables.pattern import TablePattern
+from changefeed.config.tables.pattern_list import PatternList
 from changefeed.config.tables.routes import Routes
 from changefeed.config.uri import ConnectionUri
 from changefeed.config.wording import Mistake, did_you_mean, shown
@@ -207,10 +209,10 @@ class PipelineOptions(Options):
     @field_validator("pre_images")
     @classmethod
     def _name_each_once(cls, patterns: tuple[TablePattern, ...]) -> tuple[TablePattern, ...]:
-        return each_once(patterns, "table pattern")
+        return PatternList(each_once(patterns, "table pattern"))
 
     def wants_pre_images(self, name: TableName) -> bool:
-        return any_matches(self.pre_images, name)
+        return PatternList.of(self.pre_images).means(name)
 
 
 class Configuration(Options):
@@ -258,6 +260,7 @@ class Configuration(Options):
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Configuration:
         """From what a user writes. A stored configuration is read by `model_validate`: there the connection refuses a read preference."""
+        yaml_text.check_size(fields)
         try:
             configuration = cls.model_validate(fields)
         except ValidationError as error:

@@ -28,9 +28,11 @@ class Options(BaseModel):
 
 
 def each_once(values: tuple[T, ...], what: str) -> tuple[T, ...]:
-    repeated = [value for number, value in enumerate(values) if value in values[:number]]
-    if repeated:
-        raise Mistake(f"found {shown(str(repeated[0]))} twice; write each {what} once")
+    seen = set[T]()
+    for value in values:
+        if value in seen:
+            raise Mistake(f"found {shown(str(value))} twice; write each {what} once")
+        seen.add(value)
     return values
 
 

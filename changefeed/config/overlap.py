@@ -14,22 +14,28 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import product
+from itertools import product, zip_longest
 
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.pattern import PatternToken, around_star, escaped, literal, tokens
+from changefeed.config.tables.glob import Glob, PatternToken, around_star, escaped, glob, literal, tokens
+from changefeed.config.tables.pattern import TablePattern
+from changefeed.config.tables.pattern_list import PatternList
 from changefeed.table import TableName
 
 _ANYTHING = "example"
+_MOST_PLACES = 2_500
+"""Of two patterns that are longer, with a `*` in both, no shortest text in common is sought."""
 
 
 def common_target(one: Configuration, other: Configuration) -> TableName | None:
     """None if no name is found that both would write."""
-    for first, second in product(_downstream(one), _downstream(other)):
-        for db, coll in product(common_texts(first[0], second[0]), common_texts(first[1], second[1])):
-            name = _name(db, coll)
-            if name is not None and writes(one, name) and writes(other, name):
-                return name
+    theirs = PatternList(_downstream(other))
+    for first in _downstream(one):
+        for second in (theirs[number] for number in theirs.near(first)):
+            for db, coll in product(common_texts(first.db, second.db), common_texts(first.coll, second.coll)):
+                name = _name(db, coll)
+                if name is not None and writes(one, name) and writes(other, name):
+                    return name
     return None
 
 
@@ -43,16 +49,16 @@ def writes(configuration: Configuration, target: TableName) -> bool:
     return origins is None or any(configuration.filter.wants_table(name) for name in origins)
 
 
-def _downstream(configuration: Configuration) -> Iterator[tuple[str, str]]:
+def _downstream(configuration: Configuration) -> Iterator[TablePattern]:
     for wanted in configuration.filter.tables:
         if wanted.negated:
             continue
-        yield wanted.db, wanted.coll
-        for route in configuration.routes.root:
+        yield wanted
+        for route in configuration.routes.near(wanted):
             db = _routed(wanted.db, route.from_.db, route.to.db)
             coll = _routed(wanted.coll, route.from_.coll, route.to.coll)
             if db is not None and coll is not None:
-                yield db, coll
+                yield TablePattern(db, coll)
 
 
 def _routed(wanted: str, taken: str, given: str) -> str | None:
@@ -76,6 +82,12 @@ def _routed(wanted: str, taken: str, given: str) -> str | None:
 
 def common_texts(one: str, other: str) -> Iterator[str]:
     """Some texts that both pattern parts match, the more readable first: a `*` becomes a word, then nothing."""
+    if not _may_meet(glob(one), glob(other)):
+        return
+    if "*" in one and "*" in other and len(one) * len(other) > _MOST_PLACES:
+        joined = (_joined(tokens(one), tokens(other), word) for word in (_ANYTHING, ""))
+        yield from (text for text in joined if text is not None)
+        return
     seen = set()
     for wide_one, wide_other in product((True, False), repeat=2):
         text = _common(_filled(one, wide_one), _filled(other, wide_other))
@@ -84,9 +96,42 @@ def common_texts(one: str, other: str) -> Iterator[str]:
             yield text
 
 
+def _may_meet(one: Glob, other: Glob) -> bool:
+    """By what they begin and end with."""
+    if one.literal or other.literal:
+        return one.matches(other.before) if other.literal else other.matches(one.before)
+    fits_before = one.before.startswith(other.before) or other.before.startswith(one.before)
+    return fits_before and (one.after.endswith(other.after) or other.after.endswith(one.after))
+
+
 def _filled(part: str, wide: bool) -> tuple[PatternToken, ...]:
     word = tuple(map(PatternToken, _ANYTHING)) if wide else ()
     return tuple(each for token in tokens(part) for each in ((*word, token) if token.any_text else (token,)))
+
+
+def _joined(one: tuple[PatternToken, ...], other: tuple[PatternToken, ...], word: str) -> str | None:
+    """A text that both match, if both have a `*`: what each demands at its ends, and between these all of both. None if an end is in the way."""
+    stars, others = ([number for number, token in enumerate(each) if token.any_text] for each in (one, other))
+    if not stars or not others:
+        return _common(one, other)
+    before = _laid_over(one[: stars[0]], other[: others[0]])
+    after = _laid_over(one[: stars[-1] : -1], other[: others[-1] : -1])
+    if before is None or after is None:
+        return None
+    between = (*one[stars[0] : stars[-1]], *other[others[0] : others[-1]])
+    texts = (_ANYTHING[0] if token.wildcard else token.char for token in between if not token.any_text)
+    return f"{before}{word}{''.join(texts)}{after[::-1]}"
+
+
+def _laid_over(one: tuple[PatternToken, ...], other: tuple[PatternToken, ...]) -> str | None:
+    """A text that begins as both demand, which have no `*`."""
+    text = ""
+    for first, second in zip_longest(one, other):
+        fixed = {token.char for token in (first, second) if token is not None and not token.wildcard}
+        if len(fixed) > 1:
+            return None
+        text += next(iter(fixed), _ANYTHING[0])
+    return text
 
 
 @lru_cache(maxsize=4096)

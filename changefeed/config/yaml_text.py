@@ -2,6 +2,9 @@
 
 A repeated key is an error. `yes`, `no` and dates are texts. `start` and `target` are always texts: `1795224774.10` is the tenth
 increment of its second, not the number 1795224774.1.
+
+A configuration that is too large is refused at once, before anything is compared in it. etcd takes requests of 1.5 MiB, and the patterns and
+routes of a configuration stand in two records.
 """
 
 from __future__ import annotations
@@ -14,6 +17,16 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from changefeed.errors import ConfigurationError
+
+LARGEST = 512 << 10
+"""In bytes, also as YAML, with its blanks and comments."""
+MOST_ENTRIES = 10_000
+"""Of all its lists together."""
+
+_REMEDY = (
+    f"at most {LARGEST >> 10} KiB and {MOST_ENTRIES:,} entries of lists can be stored, all table patterns, routes and rules together; name tables by "
+    "patterns with wildcards, or divide them among several changefeeds"
+)
 
 _HINT = "indent with spaces, and put a text that begins with * or ! in quotes"
 _TIMES = ("start", "target")
@@ -42,6 +55,7 @@ _Loader.add_implicit_resolver(_BOOL, re.compile(r"true|True|TRUE|false|False|FAL
 
 
 def read(text: str) -> Mapping[str, Any]:
+    _check_length(text)
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -56,6 +70,31 @@ def read(text: str) -> Mapping[str, Any]:
     except RecursionError:
         raise ConfigurationError(["the configuration: found brackets or mappings nested too deeply"]) from None
     return fields
+
+
+def _check_length(text: str) -> None:
+    """Before YAML is read, which takes seconds for each megabyte."""
+    if (size := len(text.encode(errors="surrogatepass"))) > LARGEST:
+        raise ConfigurationError([f"the configuration: found {size:,} bytes; {_REMEDY}"])
+
+
+def check_size(fields: Mapping[str, Any]) -> None:
+    """Of what is written: a value to which YAML refers several times counts each time."""
+    size = entries = 0
+    waiting: list[object] = [fields]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple):
+            entries += len(value)
+            waiting += value
+        size += len(value.encode(errors="surrogatepass")) if isinstance(value, str) else 1
+        if size > LARGEST or entries > MOST_ENTRIES:
+            found = (
+                f"more than {LARGEST >> 10} KiB" if size > LARGEST else f"more than {MOST_ENTRIES:,} entries of lists"
+            )
+            raise ConfigurationError([f"the configuration: found {found}; {_REMEDY}"])
 
 
 def _place(node: Node) -> str:

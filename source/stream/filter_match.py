@@ -27,7 +27,8 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from changefeed.config.tables.filter import Filter
-from changefeed.config.tables.pattern import EVERYTHING, literal
+from changefeed.config.tables.glob import literal
+from changefeed.config.tables.pattern import EVERYTHING
 from changefeed.event import SHOWN_BY_STREAMS, RowType
 from changefeed.table import HEARTBEAT_COLLECTION, HEARTBEAT_DATABASE
 

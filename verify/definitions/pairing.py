@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.pattern import around_star, compiled, literal
+from changefeed.config.tables.glob import around_star, glob, literal
 from changefeed.config.tables.routes import Route
 from changefeed.records import ObservedTable
 from changefeed.table import TableName, TableSchema
@@ -65,7 +65,7 @@ def origin(configuration: Configuration, name: TableName) -> TableName | None:
     """A source name that the changefeed routes to this name; None when no such name can be found."""
     if name == configuration.dead_letter or name.system:
         return None
-    candidates = [_unrouted(route, name) for route in configuration.routes.root]
+    candidates = [_unrouted(route, name) for route in configuration.routes.leading_to(name)]
     for candidate in [*candidates, name]:
         if (
             candidate is not None
@@ -87,7 +87,7 @@ def _unfilled(given: str, taken: str, name: str) -> str | None:
     if fixed is not None:
         return literal(taken) if fixed == name else None
     if given == taken:
-        return name if compiled(taken).match(name) else None
+        return name if glob(taken).matches(name) else None
     before, after = around_star(given) or ("", "")
     old_before, old_after = around_star(taken) or ("", "")
     if len(name) < len(before) + len(after) or not (name.startswith(before) and name.endswith(after)):

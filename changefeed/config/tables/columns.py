@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from itertools import combinations
+from itertools import pairwise
 from typing import Annotated, TypeAlias
 
 from pydantic import (
@@ -25,7 +25,8 @@ from pydantic import (
 
 from changefeed.config.options import Options, each_once
 from changefeed.config.tables.filter import sensible_tables
-from changefeed.config.tables.pattern import TablePattern, any_matches
+from changefeed.config.tables.pattern import TablePattern
+from changefeed.config.tables.pattern_list import PatternList
 from changefeed.config.wording import Mistake, shown
 from changefeed.table import TableName
 
@@ -96,7 +97,7 @@ class ColumnRule(Options):
         paths = each_once((*self.drop, *self.mask, *self.hash), "path")
         if not paths:
             raise Mistake("found a rule without fields; write drop, mask or hash")
-        for one, other in combinations(sorted(paths), 2):
+        for one, other in pairwise(sorted(paths, key=lambda path: path.split("."))):
             if other.startswith(f"{one}."):
                 raise Mistake(f"found {one} and {other}; the first contains the second, leave one out")
         if bool(self.hash) != (self.hash_key is not None):
@@ -104,7 +105,7 @@ class ColumnRule(Options):
         return self
 
     def means(self, name: TableName) -> bool:
-        return any_matches(self.tables, name)
+        return PatternList.of(self.tables).means(name)
 
 
 def shown_otherwise(rules: Iterable[ColumnRule], fields: Iterable[str]) -> list[str]:

@@ -26,8 +26,10 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
 
 from changefeed.config.options import Options, each_once
+from changefeed.config.tables.glob import literal
 from changefeed.config.tables.match import MatchExpression
-from changefeed.config.tables.pattern import EVERYTHING, TablePattern, any_matches, literal
+from changefeed.config.tables.pattern import EVERYTHING, TablePattern
+from changefeed.config.tables.pattern_list import PatternList
 from changefeed.config.wording import Mistake, did_you_mean, shown
 from changefeed.event import OWN_DDL, DdlEvent, DdlType, RowType
 from changefeed.table import SYSTEM_DATABASES, TableName
@@ -130,7 +132,7 @@ class EventRule(Options):
         return self
 
     def means(self, name: TableName) -> bool:
-        return any_matches(self.tables, name)
+        return PatternList.of(self.tables).means(name)
 
     def means_database(self, db: str) -> bool:
         """Whether the rule covers the whole database."""
@@ -139,7 +141,7 @@ class EventRule(Options):
         return last is not None and last.whole_database and not last.negated
 
 
-def sensible_tables(tables: tuple[TablePattern, ...]) -> tuple[TablePattern, ...]:
+def sensible_tables(tables: tuple[TablePattern, ...]) -> PatternList:
     if not tables:
         raise Mistake("found []; write at least one table pattern, for example shop.*")
     each_once(tables, "table pattern")
@@ -149,7 +151,7 @@ def sensible_tables(tables: tuple[TablePattern, ...]) -> tuple[TablePattern, ...
         )
     if tables[-1] == TablePattern("*", "*", negated=True):
         raise Mistake('found "!*.*" last; it excludes every table, put the wanted tables after it')
-    return tables
+    return PatternList(tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,7 @@ class TableFilter:
 
 class Filter(Options):
     tables: tuple[TablePattern, ...] = Field(
-        (EVERYTHING,), description="write a list of table patterns, for example [shop.*]"
+        PatternList((EVERYTHING,)), description="write a list of table patterns, for example [shop.*]"
     )
     events: tuple[EventRule, ...] = ()
 
@@ -187,7 +189,7 @@ class Filter(Options):
 
     def wants_table(self, name: TableName) -> bool:
         """Whether the table is in scope. `passing` names are not: the rename from such a name to a wanted one starts a copy, as of a new table."""
-        return not (name.system or name.passing) and any_matches(self.tables, name)
+        return not (name.system or name.passing) and PatternList.of(self.tables).means(name)
 
     def wants_database(self, db: str) -> bool:
         """Whether tables of the database may be in scope."""

@@ -17,11 +17,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import cached_property
 
 from pydantic import ConfigDict, Field, RootModel, field_validator, model_validator
 
 from changefeed.config.options import Options
-from changefeed.config.tables.pattern import TablePattern, around_star, covers, literal
+from changefeed.config.tables.glob import around_star, literal
+from changefeed.config.tables.pattern import TablePattern, covers
+from changefeed.config.tables.pattern_list import PatternList
 from changefeed.config.wording import Mistake
 from changefeed.errors import ConfigurationError
 from changefeed.table import TableName
@@ -118,26 +121,46 @@ class Routes(RootModel[tuple[Route, ...]]):
 
     @model_validator(mode="after")
     def _do_not_meet(self) -> Routes:
+        with_target: dict[TablePattern, int] = {}
         for number, later in enumerate(self.root):
-            for earlier_number, earlier in enumerate(self.root[:number]):
-                if covers(earlier.from_, later.from_):
-                    raise Mistake(
-                        f"found {str(later.from_)!r} in rule {number}, whose tables rule {earlier_number} already matches; "
-                        "remove one, or put the narrower rule first"
-                    )
-                if earlier.to == later.to:
-                    raise Mistake(
-                        f"found {str(later.to)!r} in the rules {earlier_number} and {number}; two rules would give two tables "
-                        "one name, give one of them another target"
-                    )
+            wider = [each for each in self._taken.wider(later.from_) if each < number]
+            if (
+                covering := next((each for each in wider if covers(self.root[each].from_, later.from_)), None)
+            ) is not None:
+                raise Mistake(
+                    f"found {str(later.from_)!r} in rule {number}, whose tables rule {covering} already matches; "
+                    "remove one, or put the narrower rule first"
+                )
+            if (earlier := with_target.setdefault(later.to, number)) != number:
+                raise Mistake(
+                    f"found {str(later.to)!r} in the rules {earlier} and {number}; two rules would give two tables "
+                    "one name, give one of them another target"
+                )
         return self
+
+    @cached_property
+    def _taken(self) -> PatternList:
+        return PatternList(route.from_ for route in self.root)
+
+    @cached_property
+    def _given(self) -> PatternList:
+        return PatternList(route.to for route in self.root)
 
     def target(self, name: TableName) -> TableName:
         route = self._of(name)
         return name if route is None else route.target(name)
 
     def _of(self, name: TableName) -> Route | None:
-        return next((route for route in self.root if route.from_.matches(name)), None)
+        number = self._taken.first(name)
+        return None if number is None else self.root[number]
+
+    def near(self, pattern: TablePattern) -> list[Route]:
+        """The rules, in order, that may match a table of the pattern."""
+        return [self.root[number] for number in self._taken.near(pattern)]
+
+    def leading_to(self, target: TableName) -> list[Route]:
+        """The rules, in order, that may give some table this name."""
+        return [self.root[number] for number in sorted(self._given.like(target))]
 
     def joins(self, one: TableName, other: TableName) -> bool:
         """Whether one rule asks for both tables under one name."""
@@ -157,12 +180,12 @@ class Routes(RootModel[tuple[Route, ...]]):
 
     def origins(self, target: TableName) -> frozenset[TableName] | None:
         """The tables that have this name downstream, if they exist. None if the fan-in of a rule makes their number unlimited."""
-        found = [origin for route in self.root if (origin := route.origin(target)) is not _Origin.NONE]
+        found = [origin for route in self.leading_to(target) if (origin := route.origin(target)) is not _Origin.NONE]
         return None if _Origin.COUNTLESS in found else self.few_origins(target)
 
     def few_origins(self, target: TableName) -> frozenset[TableName]:
         """Those of the `origins` that no rule gathers."""
-        found = (route.origin(target) for route in self.root)
+        found = (route.origin(target) for route in self.leading_to(target))
         candidates = {target, *(origin for origin in found if isinstance(origin, TableName))}
         return frozenset(name for name in candidates if self.target(name) == target)
 

@@ -31,8 +31,20 @@ CHANGEFEED = (
     ),
     Fault(
         "the first pattern that matches a table decides",
-        "return next((not pattern.negated for pattern in reversed(patterns) if pattern.matches(name)), False)",
-        "return next((not pattern.negated for pattern in patterns if pattern.matches(name)), False)",
+        "return next((not pattern.negated for pattern in reversed(self) if pattern.matches(name)), False)",
+        "return next((not pattern.negated for pattern in self if pattern.matches(name)), False)",
+        tests=("tests/unit/changefeed/config/tables",),
+    ),
+    Fault(
+        "the first pattern of a long list that matches a table decides",
+        "last = max((number for number in self.like(name)",
+        "last = min((number for number in self.like(name)",
+        tests=("tests/unit/changefeed/config/tables",),
+    ),
+    Fault(
+        "a pattern that begins with a wildcard is found by what stands before its first dot",
+        "    if not db.literal:\n        return db.before\n",
+        "",
         tests=("tests/unit/changefeed/config/tables",),
     ),
     Fault(

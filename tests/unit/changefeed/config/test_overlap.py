@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.overlap import common_target, common_texts
-from changefeed.config.tables.pattern import compiled, escaped
+from changefeed.config.tables.glob import escaped, glob
 
 
 def feed(tables: list[str], *routes: tuple[str, str]) -> Configuration:
@@ -58,10 +57,10 @@ PARTS = st.text("ab*?", min_size=1, max_size=6)
 @given(one=PARTS, other=PARTS)
 def test_texts_in_common_match_both_and_are_found_if_there_are_any(one: str, other: str) -> None:
     found = list(common_texts(one, other))
-    assert all(compiled(one).match(text) and compiled(other).match(text) for text in found)
+    assert all(glob(one).matches(text) and glob(other).matches(text) for text in found)
     if not found:
         short = [text for length in range(7) for text in _texts(length)]
-        assert not [text for text in short if compiled(one).match(text) and compiled(other).match(text)]
+        assert not [text for text in short if glob(one).matches(text) and glob(other).matches(text)]
 
 
 def _texts(length: int) -> list[str]:
@@ -70,5 +69,34 @@ def _texts(length: int) -> list[str]:
 
 @given(name=st.text(r"a*?!\\.", min_size=1))
 def test_an_escaped_name_matches_itself_alone(name: str) -> None:
-    assert re.fullmatch(compiled(escaped(name)), name)
-    assert not compiled(escaped(name)).match(name + "a")
+    assert glob(escaped(name)).matches(name)
+    assert not glob(escaped(name)).matches(name + "a")
+
+
+@settings(max_examples=200)
+@given(one=PARTS, other=PARTS, ends=st.tuples(PARTS, PARTS))
+def test_long_patterns_with_stars_have_a_text_in_common_where_short_ones_have(
+    one: str, other: str, ends: tuple[str, str]
+) -> None:
+    """More `*` beside a `*` change nothing but the size of the search."""
+    long_one, long_other = (f"{each}{'*' * 60}{end}" for each, end in zip((one, other), ends, strict=True))
+    one, other = f"{one}*{ends[0]}", f"{other}*{ends[1]}"
+
+    found = list(common_texts(long_one, long_other))
+
+    assert bool(found) == bool(list(common_texts(one, other)))
+    assert all(glob(long_one).matches(text) and glob(long_other).matches(text) for text in found)
+
+
+def test_lists_of_thousands_that_share_nothing_are_compared_and_found_apart() -> None:
+    names = [f"shop.t{number}" for number in range(4_000)]
+    routes = [(name, f"dr{name.removeprefix('shop')}") for name in names]
+
+    assert common_target(feed(["shop.*", *(f"!{name}" for name in names)]), feed(names)) is None
+    assert common_target(feed(names, *routes), feed([f"other.{number}_*" for number in range(4_000)])) is None
+    assert str(common_target(feed(names, *routes), feed(["crm.*", "dr.t3999"]))) == "dr.t3999"
+
+
+def test_patterns_of_250_stars_are_compared() -> None:
+    assert common_target(feed(["shop." + "*a" * 250 + "*"]), feed(["shop." + "*b" * 250 + "*"])) is not None
+    assert common_target(feed(["shop." + "*a" * 250]), feed(["shop." + "*b" * 250])) is None
