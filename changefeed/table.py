@@ -28,6 +28,8 @@ SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
 
 _BESIDE = "sluice.recopy."
 _FIRST = ("v", "key", "name")
+ALL_VIEWS = "system.views"
+"""Where a server keeps the definitions of a database's views. Its drop drops them all."""
 _BUCKETS = "system.buckets."
 _VIEW = "view:"
 _PASSING = re.compile(

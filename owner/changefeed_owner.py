@@ -45,7 +45,7 @@ from coordination.mirror import View
 from owner import capture_change, etcd_view
 from owner.background import Background
 from owner.ddl.jobs import DdlJobs
-from owner.ddl.scope import DdlClassifier, not_replicable, shown_otherwise
+from owner.ddl.scope import DdlClassifier, not_explained, not_replicable, shown_otherwise
 from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse
 from owner.decision.decide import LookUp, OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
 from owner.decision.recording import asked_about
@@ -476,7 +476,7 @@ class ChangefeedOwner:
             names = {table: name for table, name in names.items() if self.configuration.routes.target(name) in named}
         if (refused := shown_otherwise(record.event, self.configuration)) and not record.drops:
             raise DdlRefused(refused)
-        if refused := not_replicable(record.event, self.configuration, self.capture):
+        if refused := not_explained(record.event) or not_replicable(record.event, self.configuration, self.capture):
             raise DdlRefused(refused)
         translate = dropped_instead if record.drops else downstream
         event = replace(record.event, drop_target=None) if record.taken else record.event

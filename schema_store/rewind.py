@@ -9,7 +9,8 @@ used as the older one.
     undone, newest first    A is {} @8, A is named a @7, B exists with unknown options @6, B does not exist @5
     then: a = A {}
 
-`since` must contain every DDL of the source in between, not only those in the filter: a table may have been outside it meanwhile.
+`since` must contain every DDL of the source in between, not only those in the filter: a table may have been outside it meanwhile. Of views that
+were dropped all at once, only those are known that were changed before.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def _undo(event: DdlEvent, tables: dict[TableId, TableSchema]) -> None:
                 tables[event.drop_target] = replace(_unknown(event.drop_target, event), name=event.renamed_to)
         case DdlType.CREATE_INDEXES | DdlType.DROP_INDEXES if table in tables:
             tables[table] = _indexes_undone(tables[table], in_measurements(event, tables[table]))
-        case DdlType.MODIFY if table in tables:
-            tables[table] = _modify_undone(tables[table], event)
+        case DdlType.MODIFY if table in tables or event.id == view_id(name):
+            tables[table] = _modify_undone(tables.get(table) or _unknown(table, event), event)
         case DdlType.NEW_UUID if (uuid := new_uuid(event)) in tables:
             tables[table] = replace(tables.pop(uuid), id=table)
         case DdlType.SHARD_COLLECTION | DdlType.RESHARD_COLLECTION | DdlType.REFINE_SHARD_KEY if table in tables:

@@ -237,6 +237,8 @@ class SchemaDraft:
     def apply(self, event: DdlEvent) -> None:
         if self._floor is not None and event.position < self._floor:
             return
+        if event.type is DdlType.UNKNOWN:
+            return
         if event.type is DdlType.DROP_DATABASE:
             for name in tuple(self._layers.names_in(event.db)):
                 self._end_occupant(name, event)

@@ -64,8 +64,8 @@ class DdlJobs:
         """A DDL that cannot be translated to the sink's names fails at once."""
         try:
             ddl = self._translate(job.record)
-        except SluiceError as error:
-            self._end(job, self._failed(job, error))
+        except Exception as error:  # noqa: BLE001  # what one DDL says concerns its tables
+            self._end(job, self._failed(job, _as_ours(error, job)))
             return
         with self._lock:
             self._progress[job.record.position] = Running()
@@ -96,13 +96,10 @@ class DdlJobs:
     def _run(self, job: Observe | Apply, ddl: DownstreamDdl) -> None:
         try:
             outcome = self._outcome(job, ddl)
-        except SluiceError as error:
-            outcome = self._failed(job, error)
         except Exception as error:  # noqa: BLE001  # the edge of a thread
-            if self._closed:
+            if self._closed and not isinstance(error, SluiceError):
                 return
-            _log.exception("ddl_job_broke", ddl=str(job.record.event))
-            outcome = self._failed(job, InvariantError(f"{job.record.event}: {redacted(repr(error))}"))
+            outcome = self._failed(job, _as_ours(error, job))
         self._end(job, outcome)
 
     def _end(self, job: Observe | Apply, outcome: DdlProgress) -> None:
@@ -137,6 +134,13 @@ class DdlJobs:
             if self._sink is None:
                 self._sink = self._open_sink()
             return self._sink
+
+
+def _as_ours(error: Exception, job: Observe | Apply) -> SluiceError:
+    if isinstance(error, SluiceError):
+        return error
+    _log.error("ddl_job_broke", ddl=str(job.record.event), exc_info=error)
+    return InvariantError(f"{job.record.event}: {redacted(repr(error))}")
 
 
 def _recorded(record: DdlRecord) -> Observation:

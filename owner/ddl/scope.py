@@ -44,6 +44,11 @@ from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.target_names import NamedTables, NameRouter, TargetNames
 from schema_store.bucket_indexes import in_measurements
 
+_ANEW = (
+    "nothing of it was done, and its tables stand still here: leave them out (filter.tables) by `sluice changefeed update`, and take them in again: "
+    "then they are copied"
+)
+
 
 class Tables(NamedTables, Protocol):
     """The replicated tables as they are once every DDL seen so far has happened, done or not."""
@@ -125,6 +130,24 @@ class DdlClassifier:
             taken=taken is not None,
             note="its table has no name at the target" if without_name else "",
             background=self.background_indexes and disposition is Disposition.APPLY and _harmless_indexes(event),
+            seen_at=seen_at,
+        )
+
+    def unexplained(self, event: DdlEvent, tables: Tables, error: InvariantError, seen_at: datetime) -> DdlRecord:
+        """Of an event that does not fit what is known: it changes nothing, and the tables that it names wait there for a user."""
+        names = [name for name in (event.table, event.renamed_to) if name is not None and self._wants(name)]
+        known = [tables.at(id, event.position) for id in (event.id, event.drop_target) if id is not None]
+        touched = [schema for schema in (*known, *(tables.by_name(name, event.position) for name in names)) if schema]
+        with_rows = frozenset(schema.id for schema in touched if schema.kind is not TableKind.VIEW)
+        own = frozenset({event.id} if event.id is not None else ())
+        return DdlRecord(
+            event=replace(event, type=DdlType.UNKNOWN),
+            scope=Scope(
+                tables=with_rows,
+                apart=(own | {schema.id for schema in touched}) - with_rows,
+                names=frozenset(map(self.routes.target, names)),
+            ),
+            refused=ErrorReport.of(InvariantError(f"{error}; {_ANEW}"), seen_at),
             seen_at=seen_at,
         )
 
@@ -261,6 +284,11 @@ def _harmless_indexes(event: DdlEvent) -> bool:
         and "expireAfterSeconds" not in index
         for index in event.description.decode()["indexes"]
     )
+
+
+def not_explained(event: DdlEvent) -> str:
+    """Why a DDL is refused that does not fit what is known of its tables. Empty for any other DDL."""
+    return f"{event}: it does not fit what is known of its tables; {_ANEW}" if event.type is DdlType.UNKNOWN else ""
 
 
 def not_replicable(event: DdlEvent, configuration: Configuration, capture: Capture) -> str:

@@ -38,8 +38,8 @@ from owner.ddl.touched import Touched
 
 SKIPPABLE = frozenset({DdlType.CREATE_INDEXES, DdlType.DROP_INDEXES, DdlType.MODIFY})
 """Without these the target's table still takes the source's rows, under the name that it has."""
-_WITHOUT_CONSEQUENCE = SKIPPABLE | {DdlType.CREATE}
-"""Of a table that ends. Without the create, none of its rows are written."""
+_WITHOUT_CONSEQUENCE = SKIPPABLE | {DdlType.CREATE, DdlType.UNKNOWN}
+"""Of a table that ends. Without the create, none of its rows are written. What is unknown is never done."""
 _ENDS = (DdlType.DROP, DdlType.DROP_DATABASE)
 
 CheckpointOf = Callable[[TableId], Position | None]

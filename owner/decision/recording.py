@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from changefeed.documents.document import EMPTY, Document
+from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, TableVerb
 from changefeed.table import TableId
+from owner.ddl.ended_views import with_ended_views
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.stragglers import SKIPPABLE, known_tables, named_tables, nameless
 from owner.decision.state import ChangefeedState, Tip, TipDraft, bound_of, checkpoint_now, published
@@ -34,9 +36,17 @@ class Seen:
     unknown: DdlEvent | None = None
     """Of a table that has to be looked up: the first waiting event, or the one by which a lost table would begin again."""
     answers: frozenset[TableId] = frozenset()
+    _draft: TipDraft | None = None
 
-    def wait(self, events: Sequence[DdlEvent]) -> None:
-        self.resolved, self.waiting = events[0].position, tuple(events)
+    def apply(self, event: DdlEvent) -> None:
+        if self._draft is None:
+            self._draft = self.tip.draft()
+            self.tip = self._draft.versions
+        self._draft.apply(event)
+
+    def wait(self, event: DdlEvent, shown: Sequence[DdlEvent]) -> None:
+        """`shown`: from the one on of which `event` is a part."""
+        self.resolved, self.waiting = event.position, tuple(shown)
 
 
 def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> Seen:
@@ -50,35 +60,49 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
     tables = seen.tip.by_uuid() if state.arrived else {}
     lost = _lost(state, seen.records) if state.arrived else frozenset()
     recorded = _Recorded(state.records.values())
-    draft: TipDraft | None = None
-    for index, shown in enumerate(state.arrived):
+    for index, shown in _one_by_one(state.arrived, seen):
         if shown.position in state.records or shown.position < known_below:
             continue
         event = certain(identified(shown, tables), seen.tip)
         if event is None:
             continue
         if end is not None and event.position >= end:
-            seen.wait(state.arrived[index:])
+            seen.wait(event, state.arrived[index:])
             break
         if event.type in SKIPPABLE and (event.id in lost or event.id in without_name or recorded.elsewhere(event)):
             continue
         entering = classifier.enters(event)
         unknown = entering and asked_about(event) not in state.entered
         if unknown or len(seen.records) == _MOST_RECORDED:
-            seen.wait(state.arrived[index:])
+            seen.wait(event, state.arrived[index:])
             seen.unknown = event if unknown else None
             break
         known = _entered(event, state.entered[asked_about(event)], tables) if entering else event
-        record = classifier.classify(known, seen.tip, now, without_name)
+        record = _record_of(known, seen, classifier, now, without_name)
         if record is not None:
             seen.records.append(record)
             without_name |= named_tables(record) if record.taken else set()
-            if draft is None:
-                draft = seen.tip.draft()
-                seen.tip = draft.versions
-            draft.apply(record.event)
             tables = seen.tip.by_uuid() if event.type is DdlType.NEW_UUID else tables
     return seen
+
+
+def _record_of(
+    event: DdlEvent, seen: Seen, classifier: DdlClassifier, now: datetime, without_name: AbstractSet[TableId]
+) -> DdlRecord | None:
+    """An event that does not fit what is known stops the tables that it names, and no others."""
+    try:
+        record = classifier.classify(event, seen.tip, now, without_name)
+        if record is not None:
+            seen.apply(record.event)
+    except InvariantError as error:
+        return classifier.unexplained(event, seen.tip, error, now)
+    return record
+
+
+def _one_by_one(arrived: Iterable[DdlEvent], seen: Seen) -> Iterator[tuple[int, DdlEvent]]:
+    """Each with the place of what was shown. The tip grows meanwhile."""
+    for index, shown in enumerate(arrived):
+        yield from ((index, event) for event in with_ended_views(shown, seen.tip))
 
 
 def _lost(state: ChangefeedState, new: Iterable[DdlRecord]) -> AbstractSet[TableId]:

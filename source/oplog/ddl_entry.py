@@ -7,6 +7,7 @@
     collMod                                            modify
     drop, renameCollection, dropDatabase               drop, rename, dropDatabase
     insert, update, delete in db.system.views          create, modify, drop of a view
+    drop of db.system.views                            drop of it: the owner knows the views (owner/ddl/ended_views.py)
     any of the commands about db.system.buckets.x      the same of the time series x, whose view shows nothing more
 
 A large transaction is a chain of applyOps entries, each pointing to the one before by `prevOpTime`; a prepared one ends
@@ -24,7 +25,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
+from changefeed.table import ALL_VIEWS, SYSTEM_DATABASES, TableId, TableName, view_id
 from source.ddl.ddl_description import describe, uuid_of, wall_ms_of
 from source.ddl.resume_token import oplog_ddl_token
 from source.ddl.view_definition import created_view, is_timeseries, modified_view
@@ -32,7 +33,6 @@ from source.oplog.place import place
 
 Entry = Mapping[str, Any]
 
-_VIEWS = "system.views"
 _NO_DDL = frozenset(
     {
         "abortIndexBuild",
@@ -127,7 +127,7 @@ def _ddl_of(operation: Entry, position: Position, wall_ms: int | None, telling: 
     db, _, coll = operation["ns"].partition(".")
     if db in SYSTEM_DATABASES:
         return None
-    if coll == _VIEWS:
+    if coll == ALL_VIEWS:
         return _view_ddl(operation, position, wall_ms, telling)
     if operation["op"] != "c":
         return None
@@ -153,7 +153,10 @@ def _table_ddl(
         return _unknown(operation, command, position, wall_ms)
     named = TableName(operation["ns"].partition(".")[0], operation["o"][command])
     table = _told(named, telling)
-    if table.system or (named.in_buckets and command == "create" and "timeseries" not in operation["o"]):
+    all_views = command == "drop" and table.coll == ALL_VIEWS
+    if (table.system and not all_views) or (
+        named.in_buckets and command == "create" and "timeseries" not in operation["o"]
+    ):
         return None
     ddl_type = _TABLE_COMMANDS[command]
     return DdlEvent(
@@ -219,6 +222,14 @@ def _stated(operation: Entry, ddl_type: DdlType, command: str) -> dict[str, Any]
     return o
 
 
+def _view_named(written: Any) -> TableName | None:
+    """None for what names no view, which a user may have written: the server itself checks it late."""
+    try:
+        return TableName.parse(written) if isinstance(written, str) else None
+    except ValueError:
+        return None
+
+
 def _view_ddl(operation: Entry, position: Position, wall_ms: int | None, telling: Telling) -> DdlEvent | None:
     if telling.buckets and is_timeseries(operation["o"]):
         return None
@@ -231,7 +242,9 @@ def _view_ddl(operation: Entry, position: Position, wall_ms: int | None, telling
             ddl_type, definition = DdlType.DROP, {}
         case _:
             return None
-    view = TableName.parse((operation.get("o2") or operation["o"])["_id"])
+    view = _view_named((operation.get("o2") or operation["o"])["_id"])
+    if view is None or view.db != operation["ns"].partition(".")[0]:
+        return None
     return DdlEvent(
         position=position,
         type=ddl_type,

@@ -108,7 +108,7 @@ class Mounter:
             raise InvariantError(
                 f"{header.type.decode()} event at {header.position}: expected a row event with a documentKey and its content, "
                 f"observed {len(header.key)} bytes of key, {len(document or b'')} of document, {len(update or b'')} of update"
-            )
+            ).about(self.table(header).target.id)
         settled = self._settled.get((uuid, ns))
         table = settled[1] if settled is not None and time > settled[0] else self._look_up(header)
         if (columns := table.columns) is not None:
@@ -156,11 +156,12 @@ class Mounter:
         identity = header.table
         schema = self._schemas.by_name(name, position) if identity is None else self._schemas.at(identity, position)
         if schema is None or schema.name != name:
-            raise InvariantError(
+            missed = InvariantError(
                 f"{header.type.decode()} event of {name} ({identity or 'no id'}) at {position}: expected the schema store to know "
                 f"this table under this name, observed {f'{schema.name} ({schema.id})' if schema else 'no such table'}; "
                 f"a DDL was missed: remove the changefeed and create it again with --start initial"
             )
+            raise missed if schema is None else missed.about(schema.id)
         mounted = self.mounted(schema)
         if self._schemas.latest(schema.id) == schema:
             self._settled[header.uuid, header.ns] = (schema.valid_from.ts.to_int(), mounted)
@@ -177,7 +178,7 @@ class Mounter:
         if name is None:
             raise InvariantError(
                 f"{schema.name} ({schema.id}): expected a target name for a replicated table, observed that the filter leaves it out"
-            )
+            ).about(schema.id)
         route = TableRoute.of(schema, self._options.order_by)
         target = TargetTable(
             id=schema.id,

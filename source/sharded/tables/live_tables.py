@@ -26,7 +26,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import InvariantError, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.table import TableId, TableName
+from changefeed.table import ALL_VIEWS, TableId, TableName
 from source.ddl.ddl_description import uuid_of, wall_ms_of
 from source.oplog.ddl_entry import OF_SHARDS, ddls_of_entry
 from source.sharded.unit import Operation
@@ -167,7 +167,7 @@ class LiveTables:
             yield from self._config(TableName(db, coll), operation, at)
         elif operation["op"] == "c" and db not in ("admin", "local"):
             yield from self._command(shard, db, operation, at)
-        elif coll == "system.views" and shard == self._primaries.get(db) and not operation.get("fromMigrate"):
+        elif coll == ALL_VIEWS and shard == self._primaries.get(db) and not operation.get("fromMigrate"):
             yield from _events(operation, at)
 
     def shard_added(self, shard: str, held: Mapping[TableId, TableName], views: Iterable[TableName] = ()) -> None:
@@ -184,6 +184,8 @@ class LiveTables:
         match command:
             case "create" if uuid is not None:
                 yield from self._created(shard, TableName(db, operation["o"]["create"]), uuid, operation, at)
+            case "drop" if operation["o"]["drop"] == ALL_VIEWS:
+                yield from _events(operation, at) if shard == self._primaries.get(db) else ()
             case "drop" if uuid is not None:
                 yield from self._dropped(shard, uuid, operation, at)
             case "renameCollection" if uuid is not None:

@@ -20,7 +20,6 @@ from changefeed.documents.document import Document
 from changefeed.errors import (
     DdlRefused,
     DdlUnsupported,
-    InvariantError,
     RowRejected,
     SinkUnavailable,
     SourceMajorityStalled,
@@ -216,8 +215,68 @@ def test_indexes_that_another_watch_shows_together_at_another_place_are_recorded
     feed.knows(ddl(15, DdlType.DROP, "a", A))
     both, another = built(13, description=indexes("f", "g")), built(14, description=indexes("f", "h"))
     assert not any(isinstance(action, RecordDdls) for action in feed.decide([both], places={A: at(5)}).actions)
-    with pytest.raises(InvariantError, match="recorded after"):
-        feed.decide([another], places={A: at(5)})
+    [recorded] = [each for each in feed.decide([another], places={A: at(5)}).actions if isinstance(each, RecordDdls)]
+    [record] = recorded.records
+    assert record.refused is not None
+    assert "recorded after" in record.refused.message
+
+
+def refused_at(decision: Decision) -> DdlRecord:
+    [recorded] = [action for action in decision.actions if isinstance(action, RecordDdls)]
+    [record] = [record for record in recorded.records if record.refused is not None]
+    return record
+
+
+def test_what_does_not_fit_what_is_known_of_a_table_stops_that_table_alone() -> None:
+    feed = Feed(table(A, "a"), table(B, "b"))
+    misfit = ddl(11, DdlType.MODIFY, "a", A, description=Document.of({"index": {"name": "gone", "hidden": True}}))
+    more = ddl(12, DdlType.CREATE_INDEXES, "b", B, description=indexes("x"))
+    record = refused_at(feed.decide([misfit, more], places={A: at(5), B: at(5)}))
+    assert (record.event.type, record.position, set(record.scope.tables)) == (DdlType.UNKNOWN, at(11), {A})
+    assert "changes index 'gone' of shop.a" in record.refused.message if record.refused else ""
+    assert "leave them out (filter.tables)" in record.refused.message if record.refused else ""
+    feed.records[at(11)] = record
+    feed.tip = feed.tip.apply(record.event)
+    going_on = feed.decide([more], places={A: at(11), B: at(5)})
+    [mark] = [action for action in going_on.actions if isinstance(action, Mark)]
+    assert mark.table == A
+    assert barrier_of(going_on).held == {A: at(11)}
+    assert not any(isinstance(action, Observe) and action.record is record for action in going_on.actions)
+
+
+def test_a_table_under_a_name_that_another_one_has_does_not_begin_and_both_wait() -> None:
+    feed = Feed(table(A, "a"), table(B, "b"))
+    record = refused_at(feed.decide([ddl(11, DdlType.CREATE, "a", TableId("c" * 32))], places={A: at(5), B: at(5)}))
+    assert (record.scope.tables, record.scope.apart) == (frozenset({A}), frozenset({TableId("c" * 32)}))
+    assert record.scope.names == {TableName("shop", "a")}
+
+
+def test_a_misfit_is_forgotten_with_its_table() -> None:
+    feed = Feed(table(A, "a"), table(B, "b"))
+    misfit = ddl(11, DdlType.MODIFY, "a", A, description=Document.of({"index": {"name": "gone", "hidden": True}}))
+    feed.records[at(11)] = refused_at(feed.decide([misfit], places={A: at(5), B: at(5)}))
+    feed.knows(ddl(13, DdlType.DROP, "a", A))
+    ending = feed.decide(places={A: at(11), B: at(5)}, barrier=Barrier(epoch=1, position=at(20)))
+    [released] = [action for action in ending.actions if isinstance(action, ReleaseDdls)]
+    assert [(record.position, record.state) for record in released.records] == [(at(11), DdlState.SKIPPED)]
+
+
+def test_all_views_are_dropped_though_the_owner_dies_between_two_of_their_records() -> None:
+    views = [table(view_id(TableName("shop", coll)), coll, TableKind.VIEW) for coll in ("v", "w")]
+    feed = Feed(table(A, "a"), *views)
+    dropped = replace(ddl(11, DdlType.DROP, "system.views", B), position=Position(at(11).ts, "00000000"))
+
+    def decided() -> list[RecordDdls]:
+        return [each for each in feed.decide([dropped], places={A: at(5)}).actions if isinstance(each, RecordDdls)]
+
+    [first] = decided()
+    assert [str(record.event.table) for record in first.records] == ["shop.v", "shop.w"]
+    for number, record in enumerate(first.records):
+        [rest] = decided()
+        assert rest.records == first.records[number:]
+        feed.records[record.position] = record
+        feed.tip = feed.tip.apply(record.event)
+    assert decided() == []
 
 
 def test_of_indexes_that_a_table_may_have_had_those_are_recorded_that_its_schema_lacks() -> None:

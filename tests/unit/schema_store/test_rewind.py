@@ -129,3 +129,14 @@ def test_a_dropped_time_series_exists_again_once_though_its_view_is_dropped_befo
     ]
     [found] = rewound([], since, at(1))
     assert (found.id, found.kind, found.bucketed) == (A, TableKind.TIMESERIES, True)
+
+
+def test_a_view_that_ended_with_all_others_is_known_if_it_was_changed_before() -> None:
+    view = view_id(name("v"))
+    since = [
+        ddl(5, DdlType.MODIFY, "v", view, description=Document.of({"viewOn": "a", "pipeline": []})),
+        ddl(6, DdlType.DROP, "system.views", C),
+        ddl(7, DdlType.CREATE, "v", B),
+    ]
+    earlier = rewound([table(B, "v")], since, at(1))
+    assert {schema.id: schema.kind for schema in earlier if not schema.name.system} == {view: TableKind.VIEW}

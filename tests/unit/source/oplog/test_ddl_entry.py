@@ -120,6 +120,19 @@ def test_view_definitions_are_ddl() -> None:
     assert changed.description.decode() == {"viewOn": "b", "pipeline": []}
 
 
+@pytest.mark.parametrize("telling", [WITH_ROWS, BEFORE_ROWS, OF_SHARDS])
+def test_the_drop_of_all_views_is_told_and_no_other_command_about_their_collection_is(telling: Telling) -> None:
+    (gone,) = ddls_of_entry(command({"drop": "system.views"}), telling=telling)
+    assert (gone.type, gone.table) == (DdlType.DROP, TableName("shop", "system.views"))
+    for other in (command(created("system.views")["o"]), command({"drop": "system.profile"})):
+        assert ddls_of_entry(other, telling=telling) == ()
+
+
+@pytest.mark.parametrize("written", ["no-dot", "crm.v", "", 5, None])
+def test_a_document_that_names_no_view_of_its_database_is_no_ddl(written: object) -> None:
+    assert ddls_of_entry(view("i", {"_id": written, "viewOn": "a", "pipeline": []})) == ()
+
+
 _WEATHER = {
     "create": "system.buckets.weather",
     "validator": {"$jsonSchema": {}},

@@ -211,8 +211,18 @@ def test_an_event_that_the_schema_store_cannot_explain_is_an_error(event: bytes)
 
 
 def test_a_table_outside_the_filter_is_an_error() -> None:
-    with pytest.raises(InvariantError, match="leaves it out"):
+    with pytest.raises(InvariantError, match="leaves it out") as raised:
         _mount(Mounter(_versions(), lambda _: None, update_of), _event(_ORDERS, 5))
+    assert raised.value.table == _A
+
+
+@pytest.mark.parametrize(
+    "event", [_event(_ORDERS, 10), _event(_ORDERS, 5, fullDocument={}, documentKey={}, operationType="update")]
+)
+def test_what_one_table_says_that_cannot_be_explained_is_that_tables_error(event: bytes) -> None:
+    with pytest.raises(InvariantError) as raised:
+        _mount(Mounter(_renamed(), _route, update_of), event)
+    assert raised.value.table == _A
 
 
 def test_the_schema_decides_the_order() -> None:
