@@ -92,7 +92,7 @@ def _number(value: Any) -> tuple[int, Decimal | int | float]:
     return (0, 0) if number != number else (1, number)  # noqa: PLR0124 -- true for NaN only, of float and of Decimal
 
 
-def _regex(value: Regex[str] | re.Pattern[str]) -> tuple[str, str]:
+def regex_parts(value: Regex[str] | re.Pattern[str]) -> tuple[str, str]:
     regex = value if isinstance(value, Regex) else Regex.from_native(value)
     return regex.pattern, "".join(option for flag, option in _REGEX_OPTIONS if regex.flags & flag)
 
@@ -131,7 +131,7 @@ _KEYS: dict[int, Callable[[Any], Any]] = {
     10: _number,
     30: _binary,
     45: _moment,
-    50: _regex,
+    50: regex_parts,
     55: _pointer,
     127: lambda _: 0,
 }

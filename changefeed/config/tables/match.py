@@ -6,25 +6,28 @@ written as Extended JSON: `{at: {$lt: {$date: "2026-01-01T00:00:00Z"}}}`.
 
 The result is that of the server's `find`: a path continues in the elements of arrays, and at its end means the array itself too;
 numbers compare across their types; `$gt` and the like compare only within one BSON type; null also matches a missing field; `$ne`,
-`$nin`, `$nor`, `$not` are true whenever their opposite is false. `$regex` is Python's `re`, so it is never sent to the server.
+`$nin`, `$nor`, `$not` are true whenever their opposite is false. `$regex` also matches a stored regular expression that is the same.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bson import json_util
+from bson.code import Code
 from bson.errors import BSONError
 from bson.int64 import Int64
+from bson.regex import Regex
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from changefeed.config.tables.regex.cursor import Unsupported
+from changefeed.config.tables.regex.regular_expression import OPTIONS, RegularExpression
 from changefeed.config.wording import Mistake, did_you_mean, shown
-from changefeed.documents.bson_order import MISSING, compare, is_nan, same_type
+from changefeed.documents.bson_order import MISSING, compare, is_nan, regex_parts, same_type
 from changefeed.documents.document import Document
 
 _ORDERINGS: dict[str, Callable[[int], bool]] = {
@@ -39,7 +42,6 @@ _LOGICAL_OPERATORS = ("$and", "$or", "$nor")
 _EXTENDED_JSON = {
     "$oid", "$date", "$numberInt", "$numberLong", "$numberDouble", "$numberDecimal", "$binary", "$uuid", "$timestamp",
 }  # fmt: skip
-_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,10 @@ class Field:
     operand: Any
 
     def accepts(self, document: Mapping[str, Any]) -> bool:
+        if "." not in self.path:
+            value = document.get(self.path, MISSING)
+            if not isinstance(value, list | tuple):
+                return self._passes(value)
         return any(self._passes(value) for value in values_at(document, self.path.split(".")))
 
     def _passes(self, value: Any) -> bool:
@@ -93,7 +99,7 @@ class Field:
             case "$exists":
                 return value is not MISSING
             case "$regex":
-                return isinstance(value, str) and self.operand.search(value) is not None
+                return _matches(self.operand, value)
             case "$in":
                 return any(_compares("$eq", value, operand) for operand in self.operand)
             case ordering:
@@ -172,6 +178,18 @@ def _values_in_array(array: Sequence[Any], path: Sequence[str]) -> Iterator[Any]
                 yield element
             elif isinstance(element, Mapping | list | tuple):
                 yield from values_at(element, path[1:])
+
+
+def _matches(expression: RegularExpression, value: Any) -> bool:
+    match value:
+        case Code():
+            return False
+        case str():
+            return expression.matches(value)
+        case Regex():
+            return regex_parts(value) == (expression.pattern, expression.options)
+        case _:
+            return False
 
 
 def _compares(operator: str, value: Any, operand: Any) -> bool:
@@ -265,18 +283,15 @@ def _literal(value: Any, at: str) -> Any:
     return value
 
 
-def _compiled(pattern: Any, options: Any, at: str) -> re.Pattern[str]:
+def _compiled(pattern: Any, options: Any, at: str) -> RegularExpression:
     if not isinstance(pattern, str):
         raise Mistake(f"at {at!r}: found {shown(pattern)}; $regex takes a text")
-    if not isinstance(options, str) or set(options) - set(_FLAGS):
-        raise Mistake(f"at {at!r}: found $options {options!r}; allowed are the letters {', '.join(_FLAGS)}")
-    flags = re.NOFLAG
-    for letter in options:
-        flags |= _FLAGS[letter]
+    if not isinstance(options, str) or set(options) - set(OPTIONS):
+        raise Mistake(f"at {at!r}: found $options {options!r}; allowed are the letters {', '.join(OPTIONS)}")
     try:
-        return re.compile(pattern, flags)
-    except re.error as error:
-        raise Mistake(f"at {at!r}: found {shown(pattern)}, which is no regular expression: {error}") from None
+        return RegularExpression.parse(pattern, options)
+    except Unsupported as error:
+        raise Mistake(f"at {at!r}: found {shown(pattern)}, which has {error}") from None
 
 
 def _plain(value: Any, at: str) -> Any:

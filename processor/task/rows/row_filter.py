@@ -21,8 +21,11 @@ from source.oplog.row_entry import UNKNOWN
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name
 
-_READABLE: CodecOptions[RawBSONDocument] = CodecOptions(
-    RawBSONDocument, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+READABLE: CodecOptions[RawBSONDocument] = CodecOptions(
+    RawBSONDocument,
+    tz_aware=True,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+    unicode_decode_error_handler="surrogateescape",
 )
 """Raw: the driver would decode `{$ref, $id}` to a DBRef, in which no path is found."""
 _MOST_NAMES = 100_000
@@ -31,7 +34,7 @@ _KNOWN = frozenset(type_.value.encode() for type_ in RowType)
 
 
 def _insert_of(document: bytes) -> Mapping[str, Any]:
-    raw = RawBSONDocument(document, _READABLE)
+    raw = RawBSONDocument(document, READABLE)
     return {"documentKey": {"_id": raw.get("_id")}, "fullDocument": raw}
 
 
@@ -68,8 +71,8 @@ class RowFilter:
             "fullDocument": (header.full_at, header.full_end),
             "fullDocumentBeforeChange": (header.before_at, header.before_end),
         }
-        images = {name: RawBSONDocument(event[at:end], _READABLE) for name, (at, end) in spans.items() if end}
-        key = {"documentKey": RawBSONDocument(header.key, _READABLE)}
+        images = {name: RawBSONDocument(event[at:end], READABLE) for name, (at, end) in spans.items() if end}
+        key = {"documentKey": RawBSONDocument(header.key, READABLE)}
         return conditions.ignores_row(RowType(header.type.decode()), key | images)
 
     def ignores_document(self, name: TableName, document: bytes) -> bool:

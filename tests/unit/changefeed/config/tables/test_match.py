@@ -7,9 +7,11 @@ from typing import Any
 
 import bson
 import pytest
+from bson.code import Code
 from bson.decimal128 import Decimal128
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
+from bson.regex import Regex
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -104,6 +106,9 @@ def accepts(query: dict[str, Any], document: dict[str, Any]) -> bool:
         ({"a": {"$regex": "bug"}}, {"a": ["x", "debug"]}, True),
         ({"a": {"$regex": "5"}}, {"a": 5}, False),
         ({"a": {"$not": {"$regex": "^de"}}}, {"a": 5}, True),
+        ({"a": {"$regex": "de"}}, {"a": Code("debug")}, False),
+        ({"a": {"$regex": "de", "$options": "im"}}, {"a": Regex("de", "im")}, True),
+        ({"a": {"$regex": "de"}}, {"a": Regex("debug")}, False),
     ],
 )
 def test_a_document_matches(query: dict[str, Any], document: dict[str, Any], expected: bool) -> None:

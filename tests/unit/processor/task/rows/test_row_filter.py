@@ -114,3 +114,18 @@ def test_an_entry_of_an_unknown_kind_stops_whom_it_concerns_and_is_named() -> No
     assert ours.wants(header)
     with pytest.raises(SourceUnsupported, match=r"shop\.a at 100\.5.*'unknown zz'"):
         ours.ignores(entry, header)
+
+
+def test_a_document_with_a_text_that_is_no_utf8_is_judged_by_its_other_fields_too() -> None:
+    rules = [{"tables": ["shop.*"], "ignore_where": {"insert": {"level": "debug"}}}]
+    rows = RowFilter(made(["*.*"], rules))
+    taken = [
+        takes(
+            rows,
+            event("insert", TableName.parse("shop.log"), fullDocument={"level": level, "text": "??"}).replace(
+                b"??", b"\xff\xc3"
+            ),
+        )
+        for level in ("debug", "info", "??")
+    ]
+    assert taken == [False, True, True]
