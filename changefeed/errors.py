@@ -133,7 +133,13 @@ class CoordinationRefused(PermanentError):
 
 
 class RecordUnreadable(PermanentError):
+    """`problems`: what is wrong with its fields, if it has the form of a record."""
+
     code = "record_unreadable"
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class HistoryLost(PermanentError):

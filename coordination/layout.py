@@ -48,7 +48,7 @@ from urllib.parse import quote, unquote
 
 from pydantic import TypeAdapter, ValidationError
 
-from changefeed.errors import InvariantError, RecordUnreadable
+from changefeed.errors import ConfigurationError, InvariantError, RecordUnreadable
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedId, NodeId
 from changefeed.table import TableId, TableName
@@ -270,14 +270,27 @@ def decode(kind: type[T], kv: KeyValue) -> T:
     try:
         record: T = _adapter(kind).validate_python(fields)
     except ValidationError as error:
-        raise RecordUnreadable(f"{kv.key}: not a {kind.__name__}: {_without_values(error)}") from None
+        problems = _problems(error)
+        raise RecordUnreadable(f"{kv.key}: not a {kind.__name__}: {'; '.join(problems)}", problems) from None
     return record
 
 
-def _without_values(error: ValidationError) -> str:
-    """The record of a changefeed contains connection strings."""
+def readable(key: str, record: object) -> bytes:
+    """The value to write. Refused is what nobody could read afterwards: a record that was changed field by field is validated here."""
+    kind, value = type(record), encode(record)
+    try:
+        read = decode(kind, KeyValue(key=key, value=value, create_rev=0, mod_rev=0))
+    except RecordUnreadable as error:
+        raise ConfigurationError(error.problems or [str(error)]) from None
+    if read != record:
+        raise InvariantError(f"{key}: expected to read the {kind.__name__} that is written, observed another one")
+    return value
+
+
+def _problems(error: ValidationError) -> list[str]:
+    """Without values: the record of a changefeed contains connection strings."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found)
+    return [f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}" for each in found]
 
 
 def _barrier_without_tables(fields: dict[str, Any]) -> dict[str, Any]:

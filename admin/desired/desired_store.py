@@ -32,7 +32,7 @@ from changefeed.table import TableId
 from coordination.election import ElectedOwner
 from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, ModRevIs, Put
 from coordination.fenced import compare_and_swap
-from coordination.layout import Layout, RemovedChangefeed, ResignRequest, decode, encode
+from coordination.layout import Layout, RemovedChangefeed, ResignRequest, decode, readable
 
 _ATTEMPTS = 5
 
@@ -64,7 +64,7 @@ class DesiredStore:
         found = self._etcd.get(key)
         if found is not None:
             raise ConflictError(f"changefeed {id!r} exists already; choose another id, or remove it first")
-        rev = compare_and_swap(self._etcd, (CreateRevIs(key, 0),), (Put(key, encode(info)), Delete(removed)))
+        rev = compare_and_swap(self._etcd, (CreateRevIs(key, 0),), (_put(key, info), Delete(removed)))
         _log.info("changefeed_created", changefeed=id)
         return rev
 
@@ -89,14 +89,14 @@ class DesiredStore:
 
     def move(self, id: ChangefeedId, table: TableId, node: NodeId) -> int:
         """The caller has just seen `node`; if it has gone since, the owner deletes the request."""
-        return self._request(id, Put(self._layout.move(id, table), encode(MoveRequest(node=node))))
+        return self._request(id, _put(self._layout.move(id, table), MoveRequest(node=node)))
 
     def ask(self, id: ChangefeedId, table: TableId, verb: TableVerb) -> int:
         """The owner deletes the request when it has obeyed."""
-        return self._request(id, Put(self._layout.request(id, table), encode(TableRequest(verb=verb))))
+        return self._request(id, _put(self._layout.request(id, table), TableRequest(verb=verb)))
 
     def skip(self, id: ChangefeedId, position: Position) -> int:
-        return self._request(id, Put(self._layout.skip(id, position), encode(SkipRequest(position=position))))
+        return self._request(id, _put(self._layout.skip(id, position), SkipRequest(position=position)))
 
     def repair(self, id: ChangefeedId, table: TableId, request: RepairRequest) -> int | None:
         """None if other rows of the table are being repaired: one request at a time."""
@@ -106,7 +106,7 @@ class DesiredStore:
             raise no_such_changefeed(id)
         alone = CreateRevIs(info, found.create_rev), CreateRevIs(key, 0)
         try:
-            return compare_and_swap(self._etcd, alone, (Put(key, encode(request)),))
+            return compare_and_swap(self._etcd, alone, (_put(key, request),))
         except ConflictError:
             return None
 
@@ -160,7 +160,7 @@ class DesiredStore:
         present = [
             ModRevIs(kv.key, kv.mod_rev) for kv in (found, *([taker] if taker is not None and not force else []))
         ]
-        put = Put(key, encode(replace(record, draining=draining)), found.lease)
+        put = _put(key, replace(record, draining=draining), found.lease)
         rev = compare_and_swap(self._etcd, present, (put,))
         _log.info("node_drained" if draining else "node_undrained", which=node)
         return rev
@@ -171,7 +171,7 @@ class DesiredStore:
         leader = next((kv for kv in line if kv.create_rev == owner.epoch), None)
         if leader is None:
             raise ConflictError(f"{owner.node} is no longer the owner")
-        put = Put(self._layout.resign, encode(ResignRequest(epoch=owner.epoch)), leader.lease)
+        put = _put(self._layout.resign, ResignRequest(epoch=owner.epoch), leader.lease)
         rev = compare_and_swap(self._etcd, (CreateRevIs(leader.key, owner.epoch),), (put,))
         _log.info("owner_asked_to_resign", owner=owner.node)
         return rev
@@ -185,9 +185,13 @@ class DesiredStore:
         wanted = edit(info, status)
         if wanted == info:
             return found.mod_rev
-        ops = [Put(key, encode(wanted))]
+        ops = [_put(key, wanted)]
         if wanted.desired is DesiredState.REMOVED:
-            ops.append(Put(self._layout.removed(id), encode(RemovedChangefeed(at=datetime.now(UTC)))))
+            ops.append(_put(self._layout.removed(id), RemovedChangefeed(at=datetime.now(UTC))))
         rev = compare_and_swap(self._etcd, (ModRevIs(key, found.mod_rev),), ops)
         _log.info("changefeed_changed", changefeed=id, desired=wanted.desired, version=wanted.version)
         return rev
+
+
+def _put(key: str, record: object, lease: int = 0) -> Put:
+    return Put(key, readable(key, record), lease)

@@ -166,12 +166,26 @@ def ending(
     if _state(status) is State.FINISHED:
         return info
     end = target if asked is None else min(asked, target)
+    _check_begins_before(info, end)
     leaves_stopped = leave_stopped or info.leaves_stopped
     if (end, leaves_stopped) == (asked, info.leaves_stopped):
         return info
     configuration = info.configuration.model_copy(update={"target": end})
     changed = _changed(info, status, desired=DesiredState.RUNNING)
     return replace(changed, configuration=configuration, leaves_stopped=leaves_stopped)
+
+
+def _check_begins_before(info: ChangefeedInfo, end: ClusterTime) -> None:
+    """A start may lie ahead of the source's newest time."""
+    id, start, again = info.configuration.id, info.configuration.start, info.resume_from
+    configured = start if isinstance(start, ClusterTime) and start >= end else None
+    ahead = again.ts if again is not None and again > Position(end) else configured
+    if ahead is not None:
+        raise WrongState(
+            f"changefeed {id!r} starts at {ahead} ({ahead.to_iso()}), and the source is at {end} ({end.to_iso()}): there is nothing to finish; "
+            "finalize it when the source has passed that time, or remove it (`sluice changefeed remove`). A local time is written with its "
+            "offset, such as +09:00"
+        )
 
 
 def check_can_end(info: ChangefeedInfo, status: ChangefeedStatus | None) -> None:

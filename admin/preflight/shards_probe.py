@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
 from admin.preflight.privileges import Privileges
 from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice, Obstacle, image_obstacles
 from changefeed.config.configuration import Configuration, Start
 from changefeed.errors import SluiceError
@@ -34,6 +36,7 @@ _OF_BALANCER = ("settings",)
 _OF_SHARDS = ("transactions",)
 _OF_ORPHANS = tuple(name.coll for name in (MIGRATIONS, RANGES))
 _NOT_PROVEN = (7, 0)
+_MOST_AHEAD = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,9 @@ def probe_shards(
         source = ShardedSource(clients)
         window, now = source.oplog_window(), Position(reach_newest(clients).next())
         start = now if isinstance(configuration.start, Start) else Position(configuration.start)
-        if window is not None and not window.holds(start):
+        if (early := ahead(start.ts, now.ts)) is not None:
+            problems.append(f"start: {early}")
+        elif window is not None and not window.holds(start):
             problems.append(
                 f"start: {start.ts} ({start.ts.to_iso()}) is no longer in the source's oplog {window.of}(the oldest is {window.oldest_ts}, "
                 f"{window.oldest_ts.to_iso()}); start later, or with initial"
@@ -158,6 +163,17 @@ def _create_user(client: Client, roles: tuple[tuple[str, str], ...]) -> str:
     name = user.user or "sluice"
     return (
         f'db.getSiblingDB("{user.user_db}").createUser({{user: "{name}", pwd: passwordPrompt(), roles: [{granted}]}})'
+    )
+
+
+def ahead(start: ClusterTime, now: ClusterTime) -> str | None:
+    """Clocks may differ a little. What is further ahead is most often a local time that was taken for UTC."""
+    early = start.to_datetime() - now.to_datetime()
+    if early <= _MOST_AHEAD:
+        return None
+    return (
+        f"{start} ({start.to_iso()}) is {early} ahead of the source, which is at {now} ({now.to_iso()}); write a time that has passed, a local one "
+        "with its offset, such as 2026-11-21T09:00:00+09:00, or now"
     )
 
 

@@ -12,7 +12,7 @@ from pymongo.errors import OperationFailure
 from admin.preflight.deployments.cluster_part import part_of_a_cluster
 from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
 from admin.preflight.privileges import Privileges, missing_at_source, missing_identity, missing_write_block
-from admin.preflight.shards_probe import ShardsFindings, probe_shards
+from admin.preflight.shards_probe import ShardsFindings, ahead, probe_shards
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
@@ -121,12 +121,14 @@ def newest_start(configuration: Configuration, *, block_writes: bool = False) ->
 
 
 def check_start(info: ChangefeedInfo, start: Position) -> None:
-    """Raises `HistoryLost` if the source's oplog does not contain the start."""
+    """Raises `HistoryLost` if the source's oplog does not contain the start, and a `ConfigurationError` if the start lies ahead."""
     uri = expanded(info.configuration.source)
     with closing(open_source(uri, info.capture)) as source:
         problem = _lost(_window(source.oplog_window), start.ts)
     if problem is not None:
         raise HistoryLost(problem)
+    if (early := ahead(start.ts, newest_start(info.configuration).ts)) is not None:
+        raise ConfigurationError([f"start: {early}"])
 
 
 def _findings(
@@ -160,8 +162,9 @@ def _findings(
     start = now if isinstance(configuration.start, Start) else configuration.start
     window = _window(lambda: read_oplog_window(client))
     lost = _lost(window, start)
-    if lost is not None:
-        problems.append(f"start: {lost}")
+    early = ahead(start, now)
+    if lost is not None or early is not None:
+        problems.append(f"start: {lost or early}")
     elif choice is not None:
         problems += _capture_problems(client, configuration, choice.capture, start if window is None else now)
     with translated("reading the source's identity"):

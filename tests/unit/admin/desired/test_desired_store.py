@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from admin.desired.desired_store import DesiredStore
+from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
-from changefeed.errors import ConflictError, NotFoundError, WrongState
+from changefeed.errors import ConfigurationError, ConflictError, NotFoundError, WrongState
 from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState, NodeId, TableVerb
 from changefeed.table import TableId
 from coordination.election import ElectedOwner
@@ -139,3 +140,20 @@ def test_a_request_is_about_the_changefeed_that_there_was(gone: bool, cluster: C
 def _moved_after(cluster: Cluster, *, gone: bool) -> None:
     cluster.client.then = None if gone else cluster.created_anew
     cluster.store.move(FEED, TABLE, NodeId("n1"))
+
+
+def test_what_nobody_could_read_afterwards_is_not_written(cluster: Cluster) -> None:
+    """The fields are named, as for any mistake in a configuration; the record stays as it was."""
+    cluster.created_anew()
+    before = cluster.info
+
+    def ended_before_its_start(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
+        times = {"start": ClusterTime(200, 0), "target": ClusterTime(100, 0)}
+        return replace(info, configuration=info.configuration.model_copy(update=times), version=2)
+
+    with pytest.raises(ConfigurationError) as refused:
+        cluster.store.change(FEED, ended_before_its_start)
+    assert refused.value.problems == (
+        "configuration.target: found 100.0, which is not after start 200.0; write a later time",
+    )
+    assert cluster.info == before

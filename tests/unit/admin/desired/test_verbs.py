@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from admin.desired import verbs
 from changefeed.capture import Capture
@@ -20,7 +24,8 @@ from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
 from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState, Reroute
-from coordination.layout import encode
+from coordination.etcd.protocol import KeyValue
+from coordination.layout import decode, encode, readable
 
 _CONFIGURATION = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b"})
 _OTHER = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b", "on_divergence": "fail"})
@@ -202,3 +207,76 @@ def test_limits_change_while_it_runs() -> None:
 def test_a_changed_limit_starts_nothing_that_rests(state: State) -> None:
     limited = _CONFIGURATION.model_copy(update={"copy_limit": RateLimit(bytes=10**6)})
     assert verbs.updated(_INFO, _status(state), limited, 1, _STREAM).desired is DesiredState.PAUSED
+
+
+def test_what_starts_ahead_of_its_source_is_not_finished() -> None:
+    """A local time that was written as UTC: nothing of it would be readable after that."""
+    now, ahead = ClusterTime(100, 0), ClusterTime(32_500, 0)
+    configured = replace(_INFO, configuration=Configuration.parse(_FIELDS | {"start": str(ahead)}))
+    again = replace(_INFO, resume_from=Position(ahead))
+    for info in (configured, again):
+        with pytest.raises(WrongState, match=r"starts at 32500\.0 .* the source is at 100\.0 .* or remove it"):
+            verbs.ending(info, None, now)
+        assert verbs.ending(info, None, ClusterTime(40_000, 0)).configuration.target == ClusterTime(40_000, 0)
+    at_once = replace(_INFO, resume_from=Position(now))
+    assert verbs.ending(at_once, None, now).configuration.target == now
+
+
+_FIELDS: dict[str, Any] = {"id": "f", "source": "mongodb://a", "sink": "mongodb://b"}
+_TIMES = st.builds(ClusterTime, st.integers(1, 400), st.integers(0, 2))
+_WRITTEN = st.fixed_dictionaries(
+    {name: st.just(value) for name, value in _FIELDS.items()},
+    optional={
+        "start": st.sampled_from(["initial", "now"]) | _TIMES.map(str),
+        "filter": st.sampled_from(
+            [{"tables": ["shop.*", "!shop.x"]}, {"events": [{"tables": ["*.*"], "ignore": ["delete"]}]}]
+        ),
+        "routes": st.just([{"from": "shop.*", "to": "dr.*"}]),
+        "target": _TIMES.map(str),
+        "capture": st.sampled_from(["auto", "oplog"]),
+        "copy_limit": st.just("20MB/s"),
+    },
+)
+_STATES = st.none() | st.builds(
+    _status,
+    st.sampled_from([each for each in State if each is not State.REMOVED]),
+    version=st.integers(1, 3),
+    begun=st.booleans(),
+)
+_EDITS: Mapping[
+    str, Callable[[ChangefeedInfo, ChangefeedStatus | None, Configuration, ClusterTime], ChangefeedInfo]
+] = {
+    "pause": lambda info, status, other, time: verbs.paused(info, status),
+    "resume": lambda info, status, other, time: verbs.resumed(info, status, None),
+    "resume at": lambda info, status, other, time: verbs.resumed(info, status, Position(time)),
+    "update": lambda info, status, other, time: verbs.updated(info, status, other, 0, _OPLOG, level=info),
+    "finalize": lambda info, status, other, time: verbs.ending(info, status, time, leave_stopped=True),
+    "remove": lambda info, status, other, time: verbs.removed(info, status),
+}
+
+
+@settings(max_examples=500)
+@given(
+    written=_WRITTEN,
+    choice=st.sampled_from([_STREAM, _OPLOG]),
+    steps=st.lists(st.tuples(st.sampled_from(sorted(_EDITS)), _STATES, _WRITTEN, _TIMES), max_size=5),
+)
+def test_whatever_a_verb_returns_can_be_read_as_it_was_written(
+    written: dict[str, Any],
+    choice: CaptureChoice,
+    steps: list[tuple[str, ChangefeedStatus | None, dict[str, Any], ClusterTime]],
+) -> None:
+    with suppress(ConfigurationError):
+        info = verbs.created(
+            Configuration.parse(written), choice, datetime(2026, 11, 21, tzinfo=UTC), verbs.DeploymentIds("s", "t")
+        )
+        assert decode(ChangefeedInfo, _stored(info)) == info
+        for verb, status, other, time in steps:
+            with suppress(ConfigurationError, WrongState, ConflictError):
+                info = _EDITS[verb](info, status, Configuration.parse(other), time)
+                assert readable("k", info) == encode(info)
+                assert decode(ChangefeedInfo, _stored(info)) == info
+
+
+def _stored(info: ChangefeedInfo) -> KeyValue:
+    return KeyValue(key="k", value=encode(info), create_rev=1, mod_rev=1)
