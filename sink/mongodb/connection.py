@@ -10,6 +10,7 @@ from pymongo import MongoClient
 from changefeed.config.direct_connection import not_the_primary
 from changefeed.config.read_preference import refused_at_target
 from changefeed.errors import ConfigurationError, SinkRefused
+from changefeed.table import TableName
 from credentials.client import open_client
 from sink.mongodb.errors import translated
 
@@ -40,3 +41,9 @@ def is_sharded(client: Client) -> bool:
 def refused_member(client: Client, hello: Mapping[str, Any]) -> str | None:
     """Why a member is refused, if the connection string allows one member only."""
     return not_the_primary(hello) if client.topology_description.topology_type_name == "Single" else None
+
+
+def holds_documents(client: Client, name: TableName) -> bool:
+    """By a plain command: servers have collections whose names the driver refuses, such as `a..b`."""
+    find = {"find": name.coll, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
+    return bool(client[name.db].command(find)["cursor"]["firstBatch"])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from changefeed.cluster_time import ClusterTime
-from source.raw.bson_bytes import documents_of, elements, fields_of
+from changefeed.raw.bson_bytes import documents_of, elements, fields_of
 
 _UINT64 = Struct("<Q").unpack_from
 _RETRYABLE_WRITES = 1

@@ -14,10 +14,10 @@ from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
+from changefeed.raw.bson_bytes import elements
 from changefeed.table import TableName
 from source.connection import Client, member_read, read_command
 from source.errors import CAPPED_POSITION_LOST
-from source.raw.bson_bytes import elements
 from source.raw.raw_find import RawFind
 
 OPLOG = TableName("local", "oplog.rs")

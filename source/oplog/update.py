@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from struct import Struct
 from typing import TypeAlias
 
 from changefeed.errors import SourceUnsupported
-from source.raw.bson_bytes import ARRAY, DOCUMENT, document_of, elements
+from changefeed.raw.bson_bytes import ARRAY, DOCUMENT, document_of, elements
 
 Part: TypeAlias = bytes | int
 """The name of a field, or the index of an element."""
@@ -32,6 +33,7 @@ _INT32 = Struct("<i").unpack_from
 _ID = b"_id\0"
 _DIFF = b"\x10$v\0\x02\0\0\0\x03diff\0"
 _ONLY_U = b"\x03u\0"
+_ARRAY_FIRST = b"\x08a\0"
 _EMPTY = b"\x05\0\0\0\0"
 _NOTHING_ELSE = b"\x04removedFields\0" + _EMPTY + b"\x04truncatedArrays\0" + _EMPTY + b"\0"
 _UPDATED = b"\x03updatedFields\0"
@@ -117,7 +119,7 @@ def _described(o: bytes) -> _Description:
     version = fields.pop(b"$v", None)
     if version is not None and int.from_bytes(version[1], "little") == 2 and fields.keys() == {b"diff"}:
         found = _Description()
-        _document(found, (), fields[b"diff"][1])
+        _read(found, fields[b"diff"][1])
         return found
     if not fields or fields.keys() - {b"$set", b"$unset"}:
         raise UnknownUpdate(f"an update in the oplog has an unknown form: fields {sorted(fields)}, {len(o)} bytes")
@@ -129,37 +131,48 @@ def _described(o: bytes) -> _Description:
     return found
 
 
-def _document(found: _Description, parents: DiffPath, diff: bytes) -> None:
-    for section, kind, value in _fields(diff):
+def _read(found: _Description, diff: bytes) -> None:
+    """Depth first, in the order of the entry. A diff may be as deep as a document, so nothing calls itself, and no inner diff is copied."""
+    open_ = [_document(found, (), diff, 0)]
+    while open_:
+        inner = next(open_[-1], None)
+        if inner is None:
+            open_.pop()
+            continue
+        path, at = inner
+        # `a` comes first in the diff of an array; a field of that name would be inside a section
+        read = _array if diff.startswith(_ARRAY_FIRST, at + 4) else _document
+        open_.append(read(found, path, diff, at))
+
+
+def _document(found: _Description, parents: DiffPath, diff: bytes, at: int) -> Iterator[tuple[DiffPath, int]]:
+    """The inner diffs: of which path, and where each begins."""
+    for section, kind, begin, end in elements(diff, at):
         if section == b"d":
-            found.removed += [(*parents, name) for name, *_ in _fields(value)]
+            found.removed += [(*parents, name) for name, *_ in elements(diff, begin)]
         elif section == b"u":
-            found.updated += [((*parents, name), kind, whole) for name, kind, whole in _fields(value)]
+            found.updated += [((*parents, name), set_, diff[a:b]) for name, set_, a, b in elements(diff, begin)]
         elif section == b"i":
-            for name, inserted, whole in _fields(value):
+            for name, inserted, a, b in elements(diff, begin):
                 found.removed.append((*parents, name))
-                found.updated.append(((*parents, name), inserted, whole))
+                found.updated.append(((*parents, name), inserted, diff[a:b]))
         elif section.startswith(b"s") and kind == DOCUMENT:
-            _nested(found, (*parents, section[1:]), value)
+            yield (*parents, section[1:]), begin
         else:
-            raise UnknownUpdate(f"an update in the oplog has an unknown section {section!r}, of {len(diff)} bytes")
+            raise UnknownUpdate(f"an update in the oplog has an unknown section {section!r}, of {end - at} bytes")
 
 
-def _nested(found: _Description, path: DiffPath, diff: bytes) -> None:
-    """`a` comes first in the diff of an array. A field of that name would be inside a section."""
-    if not diff.startswith(b"\x08a\0", 4):
-        _document(found, path, diff)
-        return
-    for name, kind, value in list(_fields(diff))[1:]:
+def _array(found: _Description, path: DiffPath, diff: bytes, at: int) -> Iterator[tuple[DiffPath, int]]:
+    for name, kind, begin, end in islice(elements(diff, at), 1, None):
         if name == b"l":
-            found.truncated.append((path, int.from_bytes(value, "little")))
+            found.truncated.append((path, int.from_bytes(diff[begin:end], "little")))
         elif name.startswith(b"u"):
-            found.updated.append(((*path, int(name[1:])), kind, value))
+            found.updated.append(((*path, int(name[1:])), kind, diff[begin:end]))
         elif name.startswith(b"s"):
-            _nested(found, (*path, int(name[1:])), value)
+            yield (*path, int(name[1:])), begin
         else:
             raise UnknownUpdate(
-                f"the diff of an array in the oplog has an unknown entry {name!r}, of {len(diff)} bytes"
+                f"the diff of an array in the oplog has an unknown entry {name!r}, of {end - begin} bytes"
             )
 
 

@@ -1,1 +1,1 @@
-"""Shared by both captures and the reads of tables: BSON by offset, raw finds, raw rows."""
+"""Shared by both captures and the reads of tables: raw finds, raw rows."""

@@ -18,10 +18,10 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.raw.bson_bytes import MalformedBson, document_of, documents_of, elements
 from changefeed.table import TableName
 from source.connection import Client, read_command
 from source.errors import error_text, readable
-from source.raw.bson_bytes import MalformedBson, document_of, documents_of, elements
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _GROWTH = 4

@@ -21,13 +21,13 @@ from typing import TypeAlias
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
+from changefeed.raw.bson_bytes import elements, fields_of
 from source.connection import Client
 from source.errors import translated
 from source.oplog.command_entry import CommandEntry
 from source.oplog.find import MOST_ENTRIES, entries, entry_at
 from source.oplog.row_entry import ROWS, made_entry
 from source.oplog.transaction import operations
-from source.raw.bson_bytes import elements, fields_of
 from source.raw.row_header import Header
 from source.sharded.merge import Stretch
 from source.sharded.row_scan import from_migrate

@@ -11,19 +11,20 @@ from functools import partial
 from typing import Any, Self, TypeAlias, cast
 
 from bson.raw_bson import RawBSONDocument
-from pymongo.collection import Collection as MongoCollection
+from pymongo.errors import InvalidName
 from pymongo.read_concern import ReadConcern
 
 from changefeed.documents.document import Document
 from changefeed.documents.key_range import LAST_KEY
 from changefeed.documents.row_key import row_key
 from changefeed.errors import PermanentError
+from changefeed.raw.bson_bytes import document_of, elements
 from changefeed.table import TableName, TableSize
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated as translated_of_target
 from source.errors import translated as translated_of_source
-from source.raw.bson_bytes import document_of, elements
 from source.raw.columns import Columns
+from source.raw.raw_find import RawFind
 from source.tables.table_size import table_size
 from verify.documents.id_range import EVERYTHING, IdRange
 from verify.documents.raw_document import document_key, documents_in
@@ -34,6 +35,8 @@ _THE_LAST = LAST_KEY.decode()
 _NOT_THE_LAST = {"_id": {"$ne": _THE_LAST["_id"]}}
 """A scan with a lower bound only returns the last key in clustered collections only, so it is read apart."""
 _NEARLY_FULL = 0.9
+_MOST_DOCUMENTS = 100_000
+"""In a reply, which ends at 16 MB."""
 
 Find: TypeAlias = Callable[[Mapping[str, Any]], Generator[bytes, None, None]]
 """Batches of documents, for the options of a `find`."""
@@ -59,17 +62,16 @@ class TableReader:
     @classmethod
     def of_source(cls, client: Client, name: TableName, stop: threading.Event, columns: Columns | None = None) -> Self:
         """With majority read concern, because only that state is replicated."""
-        collection = client[name.db].get_collection(name.coll, read_concern=ReadConcern("majority"))
         translated = partial(translated_of_source, f"reading {name} of the source")
-        find, size = partial(_find, collection, translated), partial(_size, client, name, translated)
+        find = partial(_find, client, name, ReadConcern("majority"), translated)
+        size = partial(_size, client, name, translated)
         return cls(find, size, stop, columns, clustered=name.in_buckets)
 
     @classmethod
     def of_target(cls, client: Client, name: TableName, stop: threading.Event) -> Self:
         """It may be a standalone server."""
         translated = partial(translated_of_target, f"reading {name} of the target", PermanentError)
-        collection = client[name.db][name.coll]
-        find, size = partial(_find, collection, translated), partial(_size, client, name, translated)
+        find, size = partial(_find, client, name, None, translated), partial(_size, client, name, translated)
         return cls(find, size, stop, clustered=name.in_buckets)
 
     def batches(self, keys: IdRange = EVERYTHING) -> Iterator[bytes]:
@@ -116,11 +118,27 @@ class TableReader:
 
 
 def _find(
-    collection: MongoCollection[dict[str, Any]], translated: Translated, options: Mapping[str, Any]
+    client: Client, name: TableName, concern: ReadConcern | None, translated: Translated, options: Mapping[str, Any]
 ) -> Generator[bytes, None, None]:
-    with translated(), collection.find_raw_batches(**options) as cursor:
-        for batch in cursor:
-            yield cast("bytes", batch)  # documented by the driver, but not in its type hints
+    with translated():
+        try:
+            collection = client[name.db].get_collection(name.coll, read_concern=concern)
+        except InvalidName:
+            yield from _found(client, name, concern, options)
+            return
+        with collection.find_raw_batches(**options) as cursor:
+            for batch in cursor:
+                yield cast("bytes", batch)  # documented by the driver, but not in its type hints
+
+
+def _found(
+    client: Client, name: TableName, concern: ReadConcern | None, options: Mapping[str, Any]
+) -> Generator[bytes, None, None]:
+    """By plain commands, which take names that the driver's own cursors refuse."""
+    given = {**options, "readConcern": concern.document} if concern is not None else options
+    with RawFind(client, name, given, most=_MOST_DOCUMENTS) as replies:
+        for found in replies:
+            yield b"".join(found.documents)
 
 
 def _size(client: Client, name: TableName, translated: Translated) -> TableSize:

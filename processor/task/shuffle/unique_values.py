@@ -25,9 +25,9 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.documents.bson_order import MISSING
 from changefeed.documents.row_key import canonical, row_key
+from changefeed.raw.bson_bytes import document_of, elements
 from changefeed.table import TableSchema
 from processor.task.shuffle.routing import divisible, unique_indexes
-from source.raw.bson_bytes import document_of, elements
 from source.raw.row_header import Header
 
 DIGEST_BYTES = 8

@@ -15,6 +15,7 @@ from sink.mongodb.rows.bulk_plan import Batch, phase
 from sink.mongodb.rows.command_sizes import CommandSizes
 from sink.mongodb.rows.refusals import passing, told
 from sink.mongodb.rows.side_by_side import Sent
+from sink.mongodb.rows.statements.update_pipeline import Inexpressible
 from sink.row import RowChange, Turns, WriteResult
 
 _SMALL = 5
@@ -56,7 +57,10 @@ class BatchSender:
         """For `SideBySide`: nothing of the run changes. After an error the batch is sent again, which tells what to do about it."""
         if len(batch.changes) > self.most_of(batch):
             return None
-        database, command = batch.command or command_of(batch)
+        try:
+            database, command = batch.command or command_of(batch)
+        except Inexpressible:
+            return None
         begun_at = time.monotonic()
         try:
             reply = self._commander.attempt(database, command, _doing(batch))
@@ -68,7 +72,7 @@ class BatchSender:
         return Sent(reply, time.monotonic() - begun_at)
 
     def send(self, batch: Batch, *, divisible: bool = False) -> tuple[BulkOutcome, bool]:
-        """The second value: whether it may have been applied before."""
+        """The second value: whether it may have been applied before. Raises `Inexpressible`, and sends nothing then."""
         database, command = batch.command or command_of(batch)
         begun_at = time.monotonic()
         reply = self._commander.send(database, command, _doing(batch), divisible=divisible)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
@@ -18,12 +19,13 @@ from changefeed.event import RowType
 from changefeed.table import TableName
 from sink.mongodb.rows.bulk_plan import Batch, phase
 from sink.mongodb.rows.statements.exact_insert import exact_insert, holds_zero_time
-from sink.mongodb.rows.statements.update_pipeline import TranslatedUpdate
+from sink.mongodb.rows.statements.update_pipeline import Inexpressible, TranslatedUpdate
 from sink.mongodb.rows.statements.update_translation import net_stages, plain_sets, translate
 from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _MAJORITY = {"w": "majority"}
+_NO_UPDATE = bson.encode({})
 _UPDATE = RowType.UPDATE
 _LARGEST_STATEMENT = (16 << 20) + (16 << 10) - 256
 """A server accepts a statement of 16 MB and 16 KB; the largest document has 16 MB."""
@@ -82,7 +84,7 @@ def own_filter(change: RowChange) -> RowQuery:
 
 
 def command_of(batch: Batch) -> tuple[str, CommandBody]:
-    """The database and the command. It bypasses validators: the source has accepted the documents."""
+    """The database and the command. It bypasses validators: the source has accepted the documents. Raises `Inexpressible`."""
     if batch.joined:
         return "admin", _bulk_write(batch)
     name = batch.changes[0].table.name
@@ -198,6 +200,14 @@ def _joined_statement(change: RowChange, at: int) -> Statement:
             return {"delete": at, "filter": own_filter(change), "multi": False}
 
 
+def has_statement(change: RowChange) -> bool:
+    try:
+        translate(change.update or _NO_UPDATE)
+    except Inexpressible:
+        return False
+    return True
+
+
 def depends_on_shape(change: RowChange) -> bool:
     """Whether an update without a match may have a document of another shape: the server's reply does not distinguish the two."""
     update = translate(change.update or b"")
@@ -211,18 +221,18 @@ def present_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
     return name.db, {**find, "batchSize": len(ids) + 1}
 
 
-def document_command(
-    change: RowChange, conditions: Sequence[Any] = (), *, by_id: bool = False
-) -> tuple[str, CommandBody]:
-    """Finds the document of a change, if the conditions are true for it; `by_id`: with any shard key."""
+def document_command(change: RowChange, *, by_id: bool = False) -> tuple[str, CommandBody]:
+    """Finds the document of a change; `by_id`: with any shard key."""
     filter_ = {"_id": RawBSONDocument(change.key, _RAW)["_id"]} if by_id else own_filter(change)
-    expression = {"$expr": {"$and": list(conditions)}} if conditions else {}
-    find = {"find": change.table.name.coll, "filter": {**filter_, **expression}, "limit": 1, "singleBatch": True}
-    return change.table.name.db, find
+    return change.table.name.db, found_command(change.table, filter_)
+
+
+def found_command(table: TargetTable, filter_: RowQuery) -> CommandBody:
+    return {"find": table.name.coll, "filter": filter_, "limit": 1, "singleBatch": True}
 
 
 def viable_command(change: RowChange) -> tuple[str, CommandBody] | None:
-    """The parts of an update that fit a document of another shape; None for an update without a change."""
+    """The parts of an update that fit a document of another shape; None for an update without a change. Raises `Inexpressible`."""
     update = translate(change.update or b"", viable=True)
     if update is None:
         return None
@@ -231,16 +241,13 @@ def viable_command(change: RowChange) -> tuple[str, CommandBody] | None:
 
 
 def net_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
-    """Several changes of one document as one update, so that a unique index checks only the last state."""
-    statement = {"q": own_filter(changes[0]), "u": _stages(changes) or _NOTHING.operation, "multi": False}
+    """Several changes of one document as one update, so that a unique index checks only the last state. Raises `Inexpressible`."""
+    stages = net_stages((change.document, change.update) for change in changes)
+    statement = {"q": own_filter(changes[0]), "u": stages or _NOTHING.operation, "multi": False}
     statement["upsert"] = changes[0].document is not None
     return _alone(
         changes[0], {"update": changes[0].table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
     )
-
-
-def _stages(changes: Sequence[RowChange]) -> list[CommandBody]:
-    return net_stages((change.document, change.update) for change in changes)
 
 
 def places_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
@@ -249,13 +256,6 @@ def places_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
     fields = dict.fromkeys(("_id", *table.shard_key), 1)
     find = {"find": table.name.coll, "filter": {"_id": {"$in": ids}}, "projection": fields, "singleBatch": True}
     return table.name.db, {**find, "batchSize": 2 * len(ids) + 1}
-
-
-def foretell_command(changes: Sequence[RowChange], place: RowQuery) -> CommandBody:
-    """Computes the document that the changes produce. If they start with a whole document, the stages run on any document of the table."""
-    whole = changes[0].document is not None
-    source = {"$limit": 1} if whole else {"$match": place}
-    return {"aggregate": changes[0].table.name.coll, "pipeline": [source, *_stages(changes)], "cursor": {}}
 
 
 def exchange_commands(
@@ -270,6 +270,13 @@ def renewal_commands(change: RowChange) -> list[CommandBody]:
     """Removes the document and inserts its new state; both commands run in one transaction."""
     remove = {"delete": change.table.name.coll, "deletes": [_any_of_its_id(change)]}
     return [remove, _inserting(change.table, own_filter(change), change.document or b"")]
+
+
+def rewrite_command(change: RowChange, document: bytes, if_still: bytes | None = None) -> CommandBody:
+    """The document instead of the one that there is, which must still equal another one."""
+    unchanged = {"$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(if_still, _RAW)}]}} if if_still else {}
+    statement = {"q": {**own_filter(change), **unchanged}, "u": _replacement(document), "multi": False}
+    return {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
 
 
 def too_large_to_replace(change: RowChange) -> bool:

@@ -9,7 +9,7 @@ the load ends with a retryable error and starts again with a new table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -19,16 +19,14 @@ from bson import ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
-from pymongo import ASCENDING
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.document import Document
 from changefeed.documents.key_range import LAST_KEY, KeyRange
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from sink.mongodb.commander import Commander, Permit
-from sink.mongodb.connection import Client
+from sink.mongodb.connection import Client, holds_documents
 from sink.mongodb.errors import translated
 from sink.mongodb.rows.bulk_command import refusal_of
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
@@ -72,7 +70,7 @@ class MongoDocumentLoader:
         self._settle()
         name = self._table.name
         with translated(f"looking for documents in {name}", RowRejected):
-            return self._client[name.db][name.coll].find_one({}, {"_id": 1}) is None
+            return not holds_documents(self._client, name)
 
     def clear(self, range: KeyRange) -> int:
         self._settle()
@@ -120,16 +118,19 @@ class MongoDocumentLoader:
     def _found(self, range: KeyRange) -> list[RawBSONDocument]:
         name = self._table.name
         with translated(f"looking for old documents in {name}", RowRejected):
-            rows = self._client[name.db].get_collection(name.coll).with_options(_RAW)
-            found = rows.find({}, {"_id": 1}).hint([("_id", ASCENDING)]).limit(_CLEARED_AT_ONCE)
-            if range.lower is not None:
-                found = found.min([("_id", _id(range.lower))])
-            if range.upper is not None:
-                found = found.max([("_id", _id(range.upper))])
-            keys = list(found)
+            bounds = {"min": range.lower, "max": range.upper}
+            given = {key: RawBSONDocument(bound.raw, _RAW) for key, bound in bounds.items() if bound is not None}
+            keys = self._keys({"hint": {"_id": 1}, **given})
             if not keys and range.last_key_apart:
-                keys = list(rows.find(RawBSONDocument(LAST_KEY.raw, _RAW), {"_id": 1}))
+                keys = self._keys({"filter": RawBSONDocument(LAST_KEY.raw, _RAW)})
             return keys
+
+    def _keys(self, wanted: Mapping[str, Any]) -> list[RawBSONDocument]:
+        """The first ones. A reply ends at 16 MB, whatever its limit."""
+        name = self._table.name
+        find = {"find": name.coll, **wanted, "projection": {"_id": 1}, "limit": _CLEARED_AT_ONCE, "singleBatch": True}
+        batch = {"batchSize": _CLEARED_AT_ONCE}
+        return list(self._client[name.db].command({**find, **batch}, codec_options=_RAW)["cursor"]["firstBatch"])
 
     def _remove(self, keys: list[RawBSONDocument]) -> None:
         deletes = [{"q": key, "limit": 1} for key in keys]
@@ -174,10 +175,6 @@ class MongoDocumentLoader:
     def _change(self, document: bytes, read_ts: ClusterTime) -> RowChange:
         key = bson.encode({"_id": RawBSONDocument(document, _RAW)["_id"]}, codec_options=_RAW)
         return RowChange(self._table, RowType.INSERT, key, document, None, read_ts.to_int(), b"")
-
-
-def _id(bound: Document) -> Any:
-    return RawBSONDocument(bound.raw, _RAW)["_id"]
 
 
 def _parts(documents: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

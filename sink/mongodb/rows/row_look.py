@@ -58,8 +58,9 @@ class RowLook:
 
     def well(self, row: OpenRow) -> bool:
         """Whether the document fits all unexplained updates by now, or has moved to another shard key value."""
-        if row.conditions is not None:
-            return self._there(row.change, document_command(row.change, row.conditions))
+        if row.decidable:
+            found = self._commander.found(document_command(row.change), f"reading the row of {row.change}")
+            return bool(found) and row.fits(bytes(found[0].raw))
         if not row.change.table.shard_key or row.misfits:
             return False
         return self._there(row.change, document_command(row.change, by_id=True))

@@ -33,7 +33,7 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableId
-from sink.mongodb.rows.statements.update_translation import translate
+from sink.mongodb.rows.statements.document_edit import fits
 from sink.row import RowChange
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -53,9 +53,8 @@ class _Misfit:
     place: _Place
     needs: dict[str, _Need]
 
-    @property
-    def condition(self) -> Any:
-        """An expression that is true for a document which fits the unexplained parts."""
+    def fits(self, document: bytes) -> bool:
+        """Whether the document fits the unexplained parts."""
         described: dict[str, Any] = {"updatedFields": {}, "removedFields": [], "truncatedArrays": []}
         paths = {}
         for name, need in self.needs.items():
@@ -68,8 +67,7 @@ class _Misfit:
                     described["truncatedArrays"].append({"field": name, "newSize": 0})
             if need.disambiguated:
                 paths[name] = need.disambiguated
-        update = translate(bson.encode({**described, "disambiguatedPaths": paths}), viable=True)
-        return update.fits if update else None
+        return fits(document, bson.encode({**described, "disambiguatedPaths": paths}))
 
 
 @dataclass(slots=True)
@@ -84,11 +82,12 @@ class OpenRow:
     """By the update's field names, so that repeated updates of the same fields need no more memory."""
 
     @property
-    def conditions(self) -> list[Any] | None:
-        """The conditions under which the document fits all unexplained updates; None if no document can."""
-        if self.missing_at is not None or not all(misfit.needs for misfit in self.misfits.values()):
-            return None
-        return [condition for misfit in self.misfits.values() if (condition := misfit.condition) is not None]
+    def decidable(self) -> bool:
+        """Whether a document could fit all unexplained updates."""
+        return self.missing_at is None and all(misfit.needs for misfit in self.misfits.values())
+
+    def fits(self, document: bytes) -> bool:
+        return all(misfit.fits(document) for misfit in self.misfits.values())
 
     @property
     def size(self) -> int:

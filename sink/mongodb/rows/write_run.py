@@ -9,6 +9,7 @@
                                              if no later change of the key explains it
                                              otherwise: divergence, repaired from the source or raised
     a transient error                        try again after a pause, as a replay
+    update: no statement can express it      edited here, and replaced in a transaction (`row_rewrite.py`)
     anything else                            a dead letter, or RowRejected
 
 **Why a replayed update that does not fit is applied in parts.** The target may be ahead: event 5 set `x` to 1, event 6 set `x` to 2
@@ -33,6 +34,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 
 import structlog
 
@@ -51,6 +53,7 @@ from sink.mongodb.rows.bulk_command import (
     command_of,
     depends_on_shape,
     displace_command,
+    has_statement,
     net_command,
     renewal_commands,
     too_large_to_replace,
@@ -73,8 +76,10 @@ from sink.mongodb.rows.refusals import (
     told,
 )
 from sink.mongodb.rows.row_look import Compared, RowLook
+from sink.mongodb.rows.row_rewrite import RowRewrite
 from sink.mongodb.rows.side_by_side import Sent, SideBySide
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time
+from sink.mongodb.rows.statements.update_pipeline import Inexpressible
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting.waiting_rows import Chain, WaitingRows
 from sink.mongodb.rows.waiting.waiting_tries import WaitingTries
@@ -94,7 +99,8 @@ _REMEDY = (
     "remove the cause at the target and resume the table (with on_rejected: stop_changefeed, the changefeed), or have such rows kept as dead "
     "letters (on_rejected: dead_letter)"
 )
-_MISSING, _MISSING_OR_MISSHAPEN = "its document is missing", "its document is missing or has another shape"
+_MISSING, _MISSHAPEN = "its document is missing", "its document has another shape"
+_MISSING_OR_MISSHAPEN = "its document is missing or has another shape"
 
 
 class WriteRun:
@@ -127,6 +133,7 @@ class WriteRun:
         self._sole = sole
         self._asked = repairs_asked or RowRepairs((), None)
         self._sender = BatchSender(commander, sizes, turns)
+        self._rewrite = RowRewrite(commander, self._sender)
         self._limits = limits
         self._shard_keys = shard_keys
         self._side_by_side = side_by_side
@@ -154,7 +161,7 @@ class WriteRun:
         if limits.router:
             changes = self._shard_keys.known(changes)
         planned = plan(upserted(changes) if replay else changes, limits, self._sender.may_share)
-        batches = [batch if _sharded(batch) else batch.ready(command_of(batch)) for batch in planned]
+        batches = [batch if _sharded(batch) else _ready(batch) for batch in planned]
         return partial(self._write, changes, batches, replay=replay)
 
     def settle(self) -> WriteResult:
@@ -236,6 +243,9 @@ class WriteRun:
             except TakesTooLong:
                 self._sender.halve(batch)
                 self._in_parts(batch, again=True)
+                return
+            except Inexpressible:
+                self._apart(batch, again=replay)
                 return
             except RowRejected as error:
                 if not about_a_row(error):
@@ -335,12 +345,45 @@ class WriteRun:
             self._commander.go_on()
             at = until
 
+    def _apart(self, batch: Batch, *, again: bool) -> None:
+        """Applies the updates that have no statement each by itself, in the order of the batch."""
+        for expressible, run in groupby(batch.changes, has_statement):
+            if expressible:
+                self._apply(replace(batch, changes=list(run), command=None), again=again)
+                continue
+            for change in run:
+                if self._due(Batch([change], ordered=True)).changes:
+                    self._apply_edited(change, replay=self._replay or again)
+
+    def _apply_edited(self, change: RowChange, *, replay: bool) -> None:
+        viable = replay or self._noted_newer(change)
+        try:
+            rewritten = self._rewrite.apply(change, viable=viable)
+        except RowRejected as error:
+            refusal = refusal_in(error)
+            if refusal is not None and refusal.duplicate:
+                self._waiting.begin(change, refusal, replay=replay)
+            else:
+                self._reject(change, str(error) if refusal is None else told(change, refusal))
+            return
+        if rewritten.fits:
+            return
+        if rewritten.again and not viable:
+            self._apply_edited(change, replay=True)
+        elif not viable:
+            self._diverged([change], _MISSHAPEN if rewritten.found else _MISSING)
+        else:
+            self._result.tally.skipped += 1
+            self._unfit(change, _MISSHAPEN, missing=not rewritten.found)
+
     def _isolate(self, batch: Batch, error: RowRejected, *, again: bool) -> None:
         """The command was refused as a whole: find the change that causes it."""
         if len(batch.changes) == 1:
             [change] = batch.changes
             if change.type is RowType.REPLACE and too_large_to_replace(change):
                 self._renew(change)
+            elif change.type is RowType.UPDATE:
+                self._apply_edited(change, replay=self._replay or again)
             else:
                 self._reject(change, f"{change}, of {change.size} bytes: {error}")
             return
@@ -423,17 +466,24 @@ class WriteRun:
                 self._reject(change, told(change, refusal))
 
     def _apply_viable(self, change: RowChange, reason: str) -> None:
-        self._result.tally.skipped += 1
-        viable = viable_command(change)
-        if viable is None:
+        try:
+            viable = viable_command(change)
+            outcome = self._sender.send_alone(change, viable) if viable is not None else None
+        except Inexpressible:
+            self._apply_edited(change, replay=True)
             return
-        outcome = self._sender.send_alone(change, viable)
-        if outcome.unmatched:
+        self._result.tally.skipped += 1
+        if outcome is None:
+            return
+        self._unfit(change, reason, missing=bool(outcome.unmatched))
+        for refusal in outcome.refusals:
+            self._refused(change, refusal, replay=False)
+
+    def _unfit(self, change: RowChange, reason: str, *, missing: bool) -> None:
+        if missing:
             self._missing(change)
         elif change.table.id not in self._unsettled:
             self._unexplained.misfit(change, reason)
-        for refusal in outcome.refusals:
-            self._refused(change, refusal, replay=False)
 
     def _missing(self, change: RowChange) -> None:
         if change.table.id not in self._unsettled:
@@ -644,6 +694,13 @@ def _without(batch: Batch, taken: Callable[[RowChange], bool]) -> Batch:
     """The batch without the changes that are taken; the same batch, with its command, if there are none."""
     left = [change for change in batch.changes if not taken(change)]
     return batch if len(left) == len(batch.changes) else Batch(left, batch.ordered, batch.joined)
+
+
+def _ready(batch: Batch) -> Batch:
+    try:
+        return batch.ready(command_of(batch))
+    except Inexpressible:
+        return batch
 
 
 def _sharded(batch: Batch) -> bool:

@@ -29,9 +29,9 @@ from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError, Server
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_text import key_text
 from changefeed.errors import EventTooLarge, InvariantError, SourceUnavailable
+from changefeed.raw.bson_bytes import document_of, elements, fields_of
 from source.connection import Client
 from source.errors import EVENT_TOO_LARGE, error_text
-from source.raw.bson_bytes import document_of, elements, fields_of
 from source.raw.row_header import Header
 from source.stream.events.logged_content import large_key_entry, logged_content
 from source.stream.events.raw_event import scan, table_name

@@ -18,10 +18,10 @@ from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.raw.bson_bytes import document_of, fields_of
 from changefeed.table import TableName
 from source.connection import Client
 from source.errors import is_refusal
-from source.raw.bson_bytes import document_of, fields_of
 from source.raw.raw_find import RawFind
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name

@@ -18,8 +18,8 @@ from struct import Struct
 import bson
 
 from changefeed.errors import InvariantError
+from changefeed.raw.bson_bytes import NULL, STRING, document_of, elements
 from changefeed.table import TableName
-from source.raw.bson_bytes import NULL, STRING, document_of, elements
 from source.raw.row_about import RowAbout, milliseconds, transaction_of
 from source.raw.row_header import Header
 

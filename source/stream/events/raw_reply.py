@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from changefeed.cluster_time import ClusterTime
-from source.raw.bson_bytes import MalformedBson, documents_of, elements
+from changefeed.raw.bson_bytes import MalformedBson, documents_of, elements
 from source.stream.events.raw_event import token_of
 
 _INT64 = Struct("<q").unpack

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -140,13 +140,13 @@ def _repairs_count_as_done_when_they_begin() -> AbstractContextManager[Any]:
 
 
 def _arrays_are_not_shortened() -> AbstractContextManager[Any]:
-    nested = source.oplog.update._nested
+    array = source.oplog.update._array
 
-    def without_lengths(found: Any, path: Any, diff: bytes) -> None:
-        nested(found, path, diff)
+    def without_lengths(found: Any, path: Any, diff: bytes, at: int) -> Iterator[Any]:
+        yield from array(found, path, diff, at)
         found.truncated.clear()
 
-    return patch("source.oplog.update._nested", without_lengths)
+    return patch("source.oplog.update._array", without_lengths)
 
 
 WINDOW_BUGS: Mapping[str, Bug] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from itertools import islice
 from typing import Any, Self
 
 import bson
@@ -20,7 +20,7 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, Opera
 
 from changefeed.table import TableName
 from tests.simulation.clockwork.network import Network
-from tests.simulation.source.row_keys import Place, as_key, between, in_order
+from tests.simulation.source.row_keys import as_key, between, in_order
 from tests.simulation.target.ddl import COMMANDS, Definitions, same_primary
 from tests.simulation.target.letters import LETTERS
 from tests.simulation.target.server import Collection, Row, TargetServer, duplicate, failure
@@ -210,8 +210,8 @@ class _Database:
                 return self._write(verb, body)
             case "find":
                 name = TableName(self._db, body[verb])
-                found = self._server.letters.find if name == LETTERS else partial(self._found, name)
-                return {"cursor": {"firstBatch": list(found(body["filter"]))}}
+                found = self._server.letters.find(body["filter"]) if name == LETTERS else self._found(name, body)
+                return {"cursor": {"firstBatch": list(islice(found, body.get("limit")))}}
             case "aggregate":
                 wanted = body["pipeline"][1]["$match"]
                 name = TableName(wanted["command.$db"], wanted["command.createIndexes"])
@@ -247,31 +247,33 @@ class _Database:
             names = (name for name, _, _ in _statements(self._db, verb, body))
             self._server.machine.sleep(sum(self._server.slow_rows_of.get(name, 0.0) for name in names))
 
-    def _found(self, name: TableName, wanted: Mapping[str, Any]) -> Iterator[RawBSONDocument]:
-        key, rows = wanted["_id"], self._rows(name)
-        for each in map(as_key, key["$in"] if isinstance(key, dict) and "$in" in key else [key]):
-            if each in rows and update_model.fits(rows[each], wanted.get("$expr")):
-                yield RawBSONDocument(bson.encode(rows[each]))
+    def _found(self, name: TableName, find: Mapping[str, Any]) -> Iterator[RawBSONDocument]:
+        """By keys, or a range of them."""
+        rows = self._rows(name)
+        if "_id" in (wanted := find.get("filter", {})):
+            key = wanted["_id"]
+            keys = list(map(as_key, key["$in"] if isinstance(key, dict) and "$in" in key else [key]))
+        else:
+            low, high = (in_order(_decoded(find[bound])["_id"]) if bound in find else None for bound in ("min", "max"))
+            keys = between(rows, low, high)
+        return (RawBSONDocument(bson.encode(rows[key])) for key in keys if key in rows)
 
     # transactions
 
     def _in_transaction(self, transaction: _Transaction, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
         self._arrive()
-        if verb == "aggregate":
-            return {"cursor": {"firstBatch": self._aggregated(transaction, TableName(self._db, body[verb]), body)}}
+        if verb == "find":
+            return {"cursor": {"firstBatch": self._seen(transaction, TableName(self._db, body[verb]), body)}}
         for name, kind, statement in _statements(self._db, verb, body):
             key = _key_of(kind, statement)
             transaction.seen.setdefault((name, key), transaction.rows(self._server, name).get(key))
             transaction.statements.append((name, kind, statement))
         return {"n": 1, "ok": 1.0}
 
-    def _aggregated(self, transaction: _Transaction, name: TableName, body: Mapping[str, Any]) -> list[RawBSONDocument]:
-        source, *stages = body["pipeline"]
-        rows = transaction.rows(self._server, name)
-        key = as_key(_decoded(source["$match"])["_id"]) if "$match" in source else next(iter(rows), None)
-        row = rows.get(key)
-        transaction.seen[name, key] = row
-        return [] if row is None else [RawBSONDocument(bson.encode(update_model.apply(row, stages)))]
+    def _seen(self, transaction: _Transaction, name: TableName, body: Mapping[str, Any]) -> list[RawBSONDocument]:
+        key = as_key(_decoded(body["filter"])["_id"])
+        row = transaction.seen[name, key] = transaction.rows(self._server, name).get(key)
+        return [] if row is None else [RawBSONDocument(bson.encode(row))]
 
     def commit(self, transaction: _Transaction) -> None:
         """Applies everything at one moment, or nothing."""
@@ -393,9 +395,6 @@ class _Collection:
     def __init__(self, client: TargetClient, name: TableName) -> None:
         self._client = client
         self._name = name
-        self._query: dict[str, Any] = {}
-        self._low: Place | None = None
-        self._high: Place | None = None
 
     def with_options(self, *_: object) -> _Collection:
         return self
@@ -415,39 +414,6 @@ class _Collection:
         found = self._client.server.letters.matching(stages[0]["$match"])
         since = min((letter["first_rejected_at"] for letter in found), default=None)
         return [{"_id": None, "since": since, "bytes": sum(len(bson.encode(letter)) for letter in found)}]
-
-    def find_one(self, *_: object) -> Any:
-        self._travel()
-        collection = self._client.server.collections.get(self._name)
-        return next(iter(collection.rows.values()), None) if collection else None
-
-    def find(self, query: Mapping[str, Any], *_: object) -> _Collection:
-        self._query = dict(query)
-        return self
-
-    def hint(self, *_: object) -> _Collection:
-        return self
-
-    def limit(self, *_: object) -> _Collection:
-        return self
-
-    def min(self, bound: list[tuple[str, Any]]) -> _Collection:
-        self._low = in_order(_decoded(dict(bound))["_id"])
-        return self
-
-    def max(self, bound: list[tuple[str, Any]]) -> _Collection:
-        self._high = in_order(_decoded(dict(bound))["_id"])
-        return self
-
-    def __iter__(self) -> Iterator[RawBSONDocument]:
-        self._travel()
-        collection = self._client.server.collections.get(self._name)
-        keys = between(collection.rows if collection else (), self._low, self._high)
-        return iter(
-            RawBSONDocument(bson.encode({"_id": key}))
-            for key in keys
-            if "_id" not in self._query or key == self._query["_id"]
-        )
 
     def _travel(self) -> None:
         self._client.network.travel(self._client.network.target_down, "the target")

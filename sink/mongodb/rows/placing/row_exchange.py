@@ -10,11 +10,14 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.errors import SinkUnavailable
 from sink.mongodb.commander import Send
-from sink.mongodb.rows.bulk_command import RowQuery, exchange_commands, foretell_command, own_filter, places_command
+from sink.mongodb.rows.bulk_command import RowQuery, exchange_commands, found_command, own_filter, places_command
 from sink.mongodb.rows.placing.whole_key import key_of_document
+from sink.mongodb.rows.statements.document_edit import edited
 from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+
+_NO_UPDATE = bson.encode({})
 
 
 def exchanged(table: TargetTable, rows: Sequence[Sequence[RowChange]], send: Send) -> None:
@@ -44,12 +47,18 @@ def _places(change: RowChange, send: Send) -> list[RowQuery]:
 
 def _foretold(changes: Sequence[RowChange], places: Sequence[RowQuery], send: Send) -> list[bytes]:
     """Nothing if there is no document that the changes could change."""
-    if len(changes) == 1 and changes[0].document is not None:
-        return [changes[0].document]
-    if not places and changes[0].document is None:
-        return []
-    reply = send(changes[0].table.name.db, foretell_command(changes, places[0] if places else {}))
-    return [bson.encode(document) for document in reply["cursor"]["firstBatch"]]
+    document: bytes | None = None
+    updates: list[bytes] = []
+    for change in changes:
+        if change.document is not None:
+            document, updates = change.document, []
+        else:
+            updates.append(change.update or _NO_UPDATE)
+    if document is None and places:
+        table = changes[0].table
+        found = send(table.name.db, found_command(table, places[0]))["cursor"]["firstBatch"]
+        document = bytes(found[0].raw) if found else None
+    return [] if document is None else [edited(document, updates)]
 
 
 def _decoded(key: bytes) -> RowQuery:

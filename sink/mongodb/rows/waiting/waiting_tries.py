@@ -13,6 +13,7 @@ What even the transaction cannot write waits on, for the run to decide (docs/dec
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from sink.mongodb.rows.bulk_command import net_command
 from sink.mongodb.rows.placing.row_exchange import exchanged
 from sink.mongodb.rows.row_look import RowLook
 from sink.mongodb.rows.statements.exact_insert import may_hold_zero_time
+from sink.mongodb.rows.statements.update_pipeline import Inexpressible
 from sink.mongodb.rows.unexplained import Unexplained
 from sink.mongodb.rows.waiting.waiting_rows import Chain, WaitingRows
 from sink.row import RowChange, Unfinished
@@ -89,8 +91,9 @@ class WaitingTries:
         if not last.table.shard_key and not any(
             may_hold_zero_time(change.document or change.update) for change in chain.changes
         ):
-            outcome = self._sender.send_alone(last, net_command(chain.changes))
-            return None if outcome.refusals else bool(outcome.unmatched)
+            with suppress(Inexpressible):
+                outcome = self._sender.send_alone(last, net_command(chain.changes))
+                return None if outcome.refusals else bool(outcome.unmatched)
         try:
             self._commander.together(partial(exchanged, last.table, [chain.changes]), str(last))
         except RowRejected:

@@ -8,7 +8,7 @@ from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
-from source.raw.bson_bytes import MalformedBson
+from changefeed.raw.bson_bytes import MalformedBson
 from source.raw.raw_find import key_of, parse_found
 
 

@@ -169,6 +169,19 @@ def test_a_path_through_many_documents_grows_with_their_number_only() -> None:
     assert len(bson.encode({"u": update.operation, "fits": update.fits})) < 20_000
 
 
+def test_a_path_through_many_arrays_grows_with_their_number_only() -> None:
+    """An update of a change stream or an oplog does not tell an array's index from a name: each may be either."""
+
+    def size(levels: int) -> int:
+        path = ".".join(["c.0"] * levels) + ".new"
+        update = translate(_event({path: 1}, [path]))
+        assert update is not None
+        assert _depth(update.operation) < 170
+        return len(bson.encode({"u": update.operation, "fits": update.fits}))
+
+    assert size(9) - size(8) == size(2) - size(1) < 2_000
+
+
 def _depth(value: Any) -> int:
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return 1 + max(map(_depth, inner), default=0)

@@ -6,7 +6,7 @@ from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
-from source.raw.bson_bytes import MalformedBson
+from changefeed.raw.bson_bytes import MalformedBson
 from source.stream.events.raw_reply import parse_reply
 
 

@@ -1,0 +1,1 @@
+"""BSON as bytes, read by offset. Pure."""
