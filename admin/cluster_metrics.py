@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from admin.cluster_reader import ClusterReader, ClusterView
+from admin.cluster_reader import Changefeeds, ClusterReader
 from admin.lag import slowest
 from admin.services.messages import copy_of, lags_of_nodes, lifecycle_now, running_copies, table_names
 from admin.services.table_troubles import troubles
@@ -21,6 +21,8 @@ from owner.deployments.oplog_guard import OplogLeft
 from owner.etcd_view import OwnerView
 
 _FEED = ("changefeed",)
+_UNREADABLE = "unreadable"
+"""Instead of a state, which stands in a record."""
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _COPIED = {
     "chunks_done": "Copied chunks of the tables in copy",
@@ -60,15 +62,15 @@ class ClusterCollector(Collector):
                 if view.owner is None or view.owner.node != self._reader.serving.node():
                     return
             with self._reader.read() as view:
-                nodes, found = view.nodes.values(), view.changefeeds()
+                nodes, changefeeds = view.nodes.values(), view.changefeeds()
                 unready = sum(Role.PROCESSOR in node.record.roles and not node.record.ready for node in nodes)
-                tables = {id: _tables(view, id) for id in found}
         except SluiceError:
             return  # sluice_owner and /readyz show it
         yield GaugeMetricFamily("sluice_nodes", "Live nodes", len(nodes))
         yield GaugeMetricFamily("sluice_unready_nodes", "Live nodes whose Spark runs no jobs", unready)
-        now = datetime.now(UTC)
-        yield from _states(found, self._reader.serving.unwritable())
+        now, found = datetime.now(UTC), changefeeds.readable
+        tables = {id: _tables(known) for id, known in found.items()}
+        yield from _states(changefeeds, self._reader.serving.unwritable())
         yield from _gauges(found, now)
         yield from _lags(found, now)
         yield from _copies(found)
@@ -102,8 +104,8 @@ def _shards(oplogs: Mapping[ChangefeedId, OplogLeft]) -> Iterator[Metric]:
     yield answers
 
 
-def _tables(view: ClusterView, id: ChangefeedId) -> int:
-    return sum(len(assigned.record.tables) for assigned in view.assignments(id).values())
+def _tables(known: OwnerView) -> int:
+    return sum(len(assigned.record.tables) for assigned in known.assignments.values())
 
 
 def _gauges(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Metric]:
@@ -180,12 +182,15 @@ def _tables_in_copy(found: Mapping[ChangefeedId, Sequence[pb.TableCopy]]) -> Ite
         yield family
 
 
-def _states(found: Mapping[ChangefeedId, OwnerView], unwritable: ErrorReport | None) -> Iterator[Metric]:
+def _states(changefeeds: Changefeeds, unwritable: ErrorReport | None) -> Iterator[Metric]:
     family = GaugeMetricFamily("sluice_changefeed_state", "1 for the changefeed's state", labels=(*_FEED, "state"))
-    for id, known in found.items():
-        present = lifecycle_now(known, unwritable).state
-        for state in State:
-            family.add_metric((id, state), float(state is present))
+    states: dict[ChangefeedId, str] = {
+        id: lifecycle_now(known, unwritable).state for id, known in changefeeds.readable.items()
+    }
+    states |= dict.fromkeys(changefeeds.unreadable, _UNREADABLE)
+    for id, present in sorted(states.items()):
+        for state in (*State, _UNREADABLE):
+            family.add_metric((id, state), float(state == present))
     yield family
 
 

@@ -10,21 +10,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
-from changefeed.errors import CoordinationUnavailable, NotFoundError
+from changefeed.errors import CoordinationUnavailable, NotFoundError, RecordUnreadable, RetryableError
 from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.position import Position
 from changefeed.records import (
-    Assignment,
     ChangefeedId,
-    ChangefeedStatus,
     DdlRecord,
     NodeId,
     NodeRecord,
-    PositionReport,
 )
 from changefeed.table import TableId, TableSchema, defined
 from coordination import decoded
@@ -57,6 +54,24 @@ class ChangefeedTables:
         return self.progress.of(table)
 
 
+class UnreadableChangefeed(RecordUnreadable):
+    """A record of it cannot be read. It stands still: nothing of it is decided on a part of its records."""
+
+    def __init__(self, id: ChangefeedId, error: RecordUnreadable, *, being_removed: bool) -> None:
+        super().__init__(
+            f"{error}. Changefeed {id!r} stands still, and no other one is affected. If a newer release wrote this record, upgrade the nodes; if not, "
+            f"remove it (`sluice changefeed remove {id}`) and create it again",
+            error.problems,
+        )
+        self.being_removed = being_removed
+
+
+@dataclass(frozen=True, slots=True)
+class Changefeeds:
+    readable: dict[ChangefeedId, OwnerView] = field(default_factory=dict)
+    unreadable: dict[ChangefeedId, UnreadableChangefeed] = field(default_factory=dict)
+
+
 class ClusterView:
     """The cluster at one revision. It may be used only inside `ClusterReader.read`."""
 
@@ -71,8 +86,7 @@ class ClusterView:
 
     @property
     def nodes(self) -> Mapping[NodeId, decoded.StoredRecord[NodeRecord]]:
-        found = self._reader.group(NodeRecord, self._view, self._layout.nodes)
-        return {NodeId(node): record for node, record in found.items()}
+        return self._reader.nodes(self._view)
 
     @property
     def ids(self) -> list[ChangefeedId]:
@@ -81,24 +95,24 @@ class ClusterView:
         return [ChangefeedId(child(group, self._layout.changefeeds)) for group in found]
 
     def changefeed(self, id: ChangefeedId) -> OwnerView:
-        found = etcd_view.read(self._reader, self._view, self._layout, id)
+        try:
+            found = etcd_view.read(self._reader, self._view, self._layout, id)
+        except RecordUnreadable as error:
+            asked = self._view.get(self._layout.removed(id)) is not None
+            raise UnreadableChangefeed(id, error, being_removed=asked) from None
         if found is None:
             raise no_such_changefeed(id)
         return found
 
-    def changefeeds(self) -> dict[ChangefeedId, OwnerView]:
-        return {id: self.changefeed(id) for id in self.ids}
-
-    def present_reports(self, id: ChangefeedId) -> Mapping[NodeId, PositionReport]:
-        """The reports of the changefeed's present run. Those of an earlier run say nothing about now."""
-        status = self._reader.one(ChangefeedStatus, self._view, self._layout.status(id))
-        if status is None or not status.record.lifecycle.running:
-            return {}
-        reports = self._reader.reports(self._view, id)
-        return {node: report for node, report in reports.items() if report.run == status.record.run}
-
-    def assignments(self, id: ChangefeedId) -> Mapping[NodeId, decoded.StoredRecord[Assignment]]:
-        return self._reader.assignments(self._view, id)
+    def changefeeds(self) -> Changefeeds:
+        """Each is read by itself: one whose records cannot be read hides no other."""
+        found = Changefeeds()
+        for id in self.ids:
+            try:
+                found.readable[id] = self.changefeed(id)
+            except UnreadableChangefeed as error:
+                found.unreadable[id] = error
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +148,15 @@ class ClusterReader:
             reason = self.mirror.interrupted_by or "it has just started"
             raise CoordinationUnavailable(f"this node does not follow etcd at present: {reason}; ask another node")
         return self.mirror.at_least(at_least, _PATIENCE if self.mirror.whole else _PATIENCE_FOR_ALL, whole=whole)
+
+
+def unreadable(reader: ClusterReader) -> list[str]:
+    """What a probe may say about changefeeds that cannot be read. Nothing, while etcd cannot be read either."""
+    try:
+        with reader.read(reports=False) as view:
+            return [str(error) for _, error in sorted(view.changefeeds().unreadable.items())]
+    except RetryableError:
+        return []
 
 
 def tables_of(known: OwnerView) -> ChangefeedTables:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -19,11 +19,20 @@ _log = structlog.get_logger()
 
 
 class HttpServer:
-    """Listens between `start` and `stop`. `not_ready` returns why the node is not ready, or an empty text."""
+    """Listens between `start` and `stop`.
 
-    def __init__(self, address: str, registry: CollectorRegistry, not_ready: Callable[[], str]) -> None:
+    `not_ready` returns why the node is not ready, or an empty text; `remarks` what a user should know of a cluster that is, none as a rule.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        registry: CollectorRegistry,
+        not_ready: Callable[[], str],
+        remarks: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
         host, _, port = address.rpartition(":")
-        answers = _Answers(registry, not_ready)
+        answers = _Answers(registry, not_ready, remarks)
 
         class Handler(_Handler):
             answer = staticmethod(answers.to)
@@ -54,9 +63,12 @@ Answer = tuple[HTTPStatus, str, bytes]
 
 
 class _Answers:
-    def __init__(self, registry: CollectorRegistry, not_ready: Callable[[], str]) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, not_ready: Callable[[], str], remarks: Callable[[], Iterable[str]]
+    ) -> None:
         self._registry = registry
         self._not_ready = not_ready
+        self._remarks = remarks
 
     def to(self, path: str) -> Answer:
         match path:
@@ -66,8 +78,9 @@ class _Answers:
                 return HTTPStatus.OK, _TEXT, b"ok\n"
             case "/readyz":
                 reason = self._not_ready()
-                status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
-                return status, _TEXT, f"{reason or 'ready'}\n".encode()
+                if reason:
+                    return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{reason}\n".encode()
+                return HTTPStatus.OK, _TEXT, "".join(f"{line}\n" for line in ("ready", *self._remarks())).encode()
             case _:
                 return HTTPStatus.NOT_FOUND, _TEXT, b"not found; the paths are /metrics, /healthz and /readyz\n"
 

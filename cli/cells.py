@@ -31,8 +31,15 @@ def state_of(feed: pb.Changefeed) -> State:
     return State(pb.ChangefeedState.Name(feed.state).removeprefix("CHANGEFEED_STATE_").lower())
 
 
+def unreadable(feed: pb.Changefeed) -> bool:
+    """Whether the cluster cannot read its records, so that it has no state."""
+    return feed.state == pb.CHANGEFEED_STATE_UNREADABLE
+
+
 def state(feed: pb.Changefeed) -> Text:
     """The state; or the requested change, until the owner has obeyed it."""
+    if unreadable(feed):
+        return Text("removing" if feed.desired == pb.DESIRED_STATE_REMOVED else "unreadable", "red")
     found = state_of(feed)
     if feed.obeyed:
         return Text(found, _STYLES[found])
@@ -42,7 +49,7 @@ def state(feed: pb.Changefeed) -> Text:
 
 def seconds(feed: pb.Changefeed) -> str:
     """The lag in seconds; a finished changefeed has none."""
-    if state_of(feed) is State.FINISHED:
+    if unreadable(feed) or state_of(feed) is State.FINISHED:
         return "-"
     return lag(feed)
 

@@ -29,6 +29,13 @@ LISTED: Sequence[Column] = (
 
 def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
     """For `query`: names and values, the most important first, and the configuration as YAML at the end."""
+    if cells.unreadable(feed):
+        return [
+            ("id", feed.id),
+            ("state", cells.state(feed)),
+            ("error", Text(feed.error.code, "red")),
+            ("", feed.error.message),
+        ]
     found: list[tuple[str, str | Text]] = [
         ("id", feed.id),
         ("state", cells.state(feed)),

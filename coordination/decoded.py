@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from changefeed.records import Assignment, ChangefeedId, NodeId, PositionReport
+from changefeed.capture import DECIDED
+from changefeed.errors import RecordUnreadable
+from changefeed.lifecycle import ErrorReport
+from changefeed.records import Assignment, ChangefeedId, NodeHealth, NodeId, NodeRecord, PositionReport, Role
 from changefeed.table import TableSchema
 from coordination.etcd.protocol import KeyValue
 from coordination.key_group import KeyGroup, MirroredValue
@@ -61,6 +65,17 @@ class Decoded:
         if known.source is not source:
             known = self._groups[group] = _refreshed(kind, group, source, known)
         return known.records
+
+    def nodes(self, view: View) -> Mapping[NodeId, StoredRecord[NodeRecord]]:
+        """The living nodes. One whose record cannot be read lives all the same: it keeps its tables until it has given them up, and gets none."""
+        try:
+            found = self.group(NodeRecord, view, self._layout.nodes)
+        except RecordUnreadable:
+            found = {
+                child(kv.key, self._layout.nodes): StoredRecord(_node(kv, self._layout), kv.create_rev, kv.mod_rev)
+                for _, kv in sorted(view.group(self._layout.nodes).items())
+            }
+        return {NodeId(node): stored for node, stored in found.items()}
 
     def derived(
         self, kind: type[T], view: View, group: str, entry: Callable[[str, StoredRecord[T]], tuple[K, V] | None]
@@ -118,6 +133,29 @@ class Decoded:
         known = self._reports.get(main) or JoinedReport()
         joined = self._reports[main] = known.then(kv, view.group(f"{main}/"))
         return joined.report
+
+
+def _node(kv: KeyValue, layout: Layout) -> NodeRecord:
+    """It may be of a newer release, so it is not taken to lack anything."""
+    try:
+        return decode(NodeRecord, kv)
+    except RecordUnreadable as error:
+        node, long_ago = NodeId(child(kv.key, layout.nodes)), datetime.fromtimestamp(0, UTC)
+        report = ErrorReport.of(error, long_ago)
+        return NodeRecord(
+            id=node,
+            name=node,
+            admin_address="",
+            roles=frozenset({Role.PROCESSOR}),
+            version="",
+            started_at=long_ago,
+            draining=True,
+            captures=DECIDED,
+            isolates=True,
+            recopies=True,
+            refilters=True,
+            health=NodeHealth(ready=False, error=report),
+        )
 
 
 def _read(kind: type[T], kv: KeyValue) -> T:

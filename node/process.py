@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 
 import structlog
 
 from admin.access import Guard, TokenFile
 from admin.certificates import ServerTls
-from admin.cluster_reader import ClusterReader, ServingNode
+from admin.cluster_reader import ClusterReader, ServingNode, unreadable
 from admin.desired.desired_store import DesiredStore
 from admin.http_server import HttpServer
 from admin.metrics import Metrics
@@ -95,7 +96,9 @@ class NodeProcess:
             tls=_server_tls(configuration.admin),
             version=VERSION,
         )
-        self._http = HttpServer(configuration.http_address, self._metrics.registry, self.not_ready)
+        self._http = HttpServer(
+            configuration.http_address, self._metrics.registry, self.not_ready, partial(unreadable, self._reader)
+        )
 
     @property
     def admin_address(self) -> str:
@@ -263,11 +266,11 @@ class NodeProcess:
                 node for node, stored in view.nodes.items() if node != membership.node and stored.record.takes_tables
             ]
             running = [
-                id
-                for id, known in view.changefeeds().items()
+                known
+                for known in view.changefeeds().readable.values()
                 if known.status is not None and known.status.lifecycle.running
             ]
-            mine = (view.assignments(id).get(membership.node) for id in running)
+            mine = (known.assignments.get(membership.node) for known in running)
             return bool(others) and any(assigned is not None and assigned.record.tables for assigned in mine)
 
     def _end(self) -> None:

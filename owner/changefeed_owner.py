@@ -61,10 +61,9 @@ from owner.deployments.oplog_guard import OplogGuard, OplogLeft
 from owner.deployments.principal_copy import PrincipalCopy
 from owner.deployments.unfinished_copies import UnfinishedCopies
 from owner.deployments.watermarks import Watermarks
-from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
-from owner.owner_memory import OwnerMemory
+from owner.owner_memory import ErrorReports, OwnerMemory
 from owner.phase import Phase, never_began, phase_of
 from owner.starts.catalog_at_start import look_up
 from owner.starts.table_starts import TableStarts

@@ -131,6 +131,13 @@ class OwnerView:
         return frozenset(self.moves).union(*leaving)
 
     @property
+    def present_reports(self) -> Mapping[NodeId, PositionReport]:
+        """Those of the present run. Those of an earlier run say nothing about now."""
+        if self.status is None or not self.status.lifecycle.running:
+            return {}
+        return {node: report for node, report in self.reports.items() if report.run == self.status.run}
+
+    @property
     def all_rows(self) -> RowCounts:
         return reduce(RowCounts.plus, (report.rows for report in self.reports.values()), self.rows)
 
@@ -159,7 +166,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
     moves = reader.group(MoveRequest, view, layout.moves(id))
     principals = reader.one(PrincipalNames, view, layout.principals(id))
     renames = reader.group(TargetRename, view, layout.renames(id))
-    nodes = reader.group(NodeRecord, view, layout.nodes)
+    nodes = reader.nodes(view)
     rows = reader.one(RowCounts, view, layout.rows(id))
     return OwnerView(
         info=info.record,
@@ -188,9 +195,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         copies=reader.derived(CopyRecord, view, layout.copies(id), _copy),
         gone=partial(_gone, view.revision, frozenset(kv.create_rev for kv in view.group(layout.nodes).values())),
         chunks_of=partial(_chunks_of, view, layout, id),
-        processors={
-            NodeId(node): stored.record for node, stored in nodes.items() if Role.PROCESSOR in stored.record.roles
-        },
+        processors={node: stored.record for node, stored in nodes.items() if Role.PROCESSOR in stored.record.roles},
     )
 
 

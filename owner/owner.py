@@ -16,7 +16,7 @@ from datetime import timedelta
 import structlog
 
 from changefeed.config.live_options import alike
-from changefeed.errors import FencedError, RetryableError
+from changefeed.errors import FencedError, RecordUnreadable, RetryableError
 from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus
 from coordination.decoded import Decoded, StoredRecord
 from coordination.election import Candidate
@@ -30,6 +30,7 @@ from owner.changefeed_owner import ChangefeedOwner
 from owner.ddl.in_flight import InFlightDdl
 from owner.deployments.oplog_guard import OplogLeft
 from owner.term import Clusters, OwnerTerm
+from owner.unreadable import UnreadableChangefeeds
 from sink.mongodb.commander import Permit
 
 _log = structlog.get_logger()
@@ -149,13 +150,14 @@ class Owner:
             margin=self._margin,
             in_flight=InFlightDdl(self._permit),
         )
+        unreadable = UnreadableChangefeeds(store, self._layout, self._margin)
         changefeeds: dict[ChangefeedId, ChangefeedOwner] = {}
         self._mirror.need_apart()
         try:
             while not self.over:
                 self._wake.clear()
                 self._urgent.clear()
-                self._round(term, changefeeds)
+                self._round(term, changefeeds, unreadable)
                 time.sleep(_LEAST_PAUSE.total_seconds())
                 self._urgent.wait(_UNHURRIED.total_seconds())
                 self._wake.wait(_TICK.total_seconds())
@@ -169,7 +171,9 @@ class Owner:
     def _permit(self) -> float:
         return 0.0 if self.over else self._session.lost_at - time.monotonic()
 
-    def _round(self, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> None:
+    def _round(
+        self, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner], unreadable: UnreadableChangefeeds
+    ) -> None:
         try:
             view = self._view(term)
         except RetryableError as error:
@@ -181,7 +185,7 @@ class Owner:
             self._stopping.set()
             return
         present = self._present(view, changefeeds)
-        answered = [self._tick(id, term, changefeeds) for id in present if not self.over]
+        answered = [self._tick(id, term, changefeeds, unreadable) for id in present if not self.over]
         if all(answered):
             self._etcd_outage.over()
         self.oplog_left = {id: known.oplog_left for id, known in changefeeds.items() if known.oplog_left}
@@ -197,14 +201,16 @@ class Owner:
             self._last_errors.pop(id, None)
         return present
 
-    def _tick(self, id: ChangefeedId, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> bool:
+    def _tick(
+        self,
+        id: ChangefeedId,
+        term: OwnerTerm,
+        changefeeds: dict[ChangefeedId, ChangefeedOwner],
+        unreadable: UnreadableChangefeeds,
+    ) -> bool:
         """An error of one changefeed does not affect the others. Returns whether etcd answered."""
         try:
-            view = self._view(term)
-            info = term.reader.one(ChangefeedInfo, view, self._layout.info(id))
-            status = term.reader.one(ChangefeedStatus, view, self._layout.status(id))
-            if info is not None:
-                self._owner_of(info, status.record if status else None, term, changefeeds).tick(view)
+            self._tick_as_read(id, self._view(term), term, changefeeds, unreadable)
         except FencedError:
             raise
         except RetryableError as error:
@@ -217,6 +223,40 @@ class Owner:
         else:
             self._last_errors.pop(id, None)
         return True
+
+    def _tick_as_read(
+        self,
+        id: ChangefeedId,
+        view: View,
+        term: OwnerTerm,
+        changefeeds: dict[ChangefeedId, ChangefeedOwner],
+        unreadable: UnreadableChangefeeds,
+    ) -> None:
+        try:
+            info = term.reader.one(ChangefeedInfo, view, self._layout.info(id))
+            if info is not None and unreadable.asked_to_remove(id, info.record, view):
+                self._remove_unread(id, view, changefeeds, unreadable)
+                return
+            status = term.reader.one(ChangefeedStatus, view, self._layout.status(id))
+            if info is not None:
+                self._owner_of(info, status.record if status else None, term, changefeeds).tick(view)
+        except RecordUnreadable as error:
+            unreadable.met(id, error)
+            if unreadable.asked_to_remove(id, None, view):
+                self._remove_unread(id, view, changefeeds, unreadable)
+        else:
+            unreadable.forget(id)
+
+    @staticmethod
+    def _remove_unread(
+        id: ChangefeedId,
+        view: View,
+        changefeeds: dict[ChangefeedId, ChangefeedOwner],
+        unreadable: UnreadableChangefeeds,
+    ) -> None:
+        if id in changefeeds:
+            changefeeds.pop(id).close()
+        unreadable.remove(id, view)
 
     @staticmethod
     def _owner_of(
@@ -238,5 +278,9 @@ class Owner:
 
 
 def _asked_to_resign(view: View, layout: Layout, epoch: int) -> bool:
+    """A request that cannot be read is nobody's: an owner that ended with it would end in each term."""
     found = view.get(layout.resign)
-    return found is not None and decode(ResignRequest, found).epoch == epoch
+    try:
+        return found is not None and decode(ResignRequest, found).epoch == epoch
+    except RecordUnreadable:
+        return False

@@ -1,12 +1,14 @@
-"""`OwnerMemory`: what an owner knows of a changefeed besides what is in etcd."""
+"""`OwnerMemory`, `ErrorReports`: what an owner knows of a changefeed besides what is in etcd."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from changefeed.documents.document import Document
 from changefeed.errors import SluiceError
 from changefeed.event import DdlEvent
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId
@@ -53,3 +55,19 @@ class OwnerMemory:
         if self.subscription is not None:
             self.subscription.close()
             self.subscription = None
+
+
+class ErrorReports:
+    """Returns the same report as long as the error is the same, so that reporting it at each tick changes nothing."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str], ErrorReport] = {}
+        self._now: dict[tuple[str, str], ErrorReport] = {}
+
+    def next_tick(self) -> None:
+        self._before, self._now = self._now, {}
+
+    def of(self, error: SluiceError) -> ErrorReport:
+        known = error.code, str(error)
+        self._now[known] = self._before.get(known) or ErrorReport.of(error, datetime.now(UTC))
+        return self._now[known]

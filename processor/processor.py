@@ -87,6 +87,8 @@ class Processor:
         )
         self._changefeeds: dict[ChangefeedId, ChangefeedProcessor] = {}
         self._seen: dict[ChangefeedId, _Groups] = {}
+        self._last_errors: dict[ChangefeedId, str] = {}
+        """An error is logged once, not at every tick."""
         self._thread = threading.Thread(target=self._run, name="processor", daemon=True)
         mirror.listen(self._wake.set)
 
@@ -146,6 +148,8 @@ class Processor:
             return
         for id in self._changefeeds.keys() - present:
             self._wind_up(id)
+        for id in self._last_errors.keys() - present:
+            self._last_errors.pop(id)
         answered = [self._tick(id) for id in sorted(present) if not self.over]
         if all(answered):
             self._etcd_outage.over()
@@ -175,8 +179,11 @@ class Processor:
             self._etcd_outage.occurred(error, changefeed=id)
             etcd_answers = False
         except SluiceError as error:
-            self._log.exception("changefeed_tick_failed", changefeed=id, code=error.code)
+            if self._last_errors.get(id) != str(error):
+                self._last_errors[id] = str(error)
+                self._log.exception("changefeed_tick_failed", changefeed=id, code=error.code)
         else:
+            self._last_errors.pop(id, None)
             return True
         self._seen.pop(id, None)
         return etcd_answers

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import structlog
 
 from admin.cluster_reader import no_such_changefeed
-from changefeed.errors import ConflictError, NotFoundError, WrongState
+from changefeed.errors import ConflictError, NotFoundError, RecordUnreadable, WrongState
 from changefeed.position import Position
 from changefeed.records import (
     ChangefeedId,
@@ -30,7 +30,7 @@ from changefeed.records import (
 )
 from changefeed.table import TableId
 from coordination.election import ElectedOwner
-from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, ModRevIs, Put
+from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, KeyValue, ModRevIs, Put
 from coordination.fenced import compare_and_swap
 from coordination.layout import Layout, RemovedChangefeed, ResignRequest, decode, readable
 
@@ -76,6 +76,17 @@ class DesiredStore:
                 if attempts_left == 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    def remove_unread(self, id: ChangefeedId) -> int:
+        """Of a changefeed with a record that cannot be read: the owner deletes its keys once nothing of it runs."""
+        info, removed = self._layout.info(id), self._layout.removed(id)
+        found = self._etcd.get(info)
+        if found is None:
+            raise no_such_changefeed(id)
+        wish = _put(removed, RemovedChangefeed(at=datetime.now(UTC)))
+        rev = compare_and_swap(self._etcd, (ModRevIs(info, found.mod_rev),), (wish,))
+        _log.warning("unreadable_changefeed_to_be_removed", changefeed=id)
+        return rev
 
     def read(self, id: ChangefeedId) -> tuple[ChangefeedInfo, ChangefeedStatus | None]:
         found = self._etcd.get(self._layout.info(id))
@@ -150,7 +161,7 @@ class DesiredStore:
         record = decode(NodeRecord, found)
         if record.draining is draining:
             return found.mod_rev
-        others = (kv for kv in nodes.values() if kv.key != key and decode(NodeRecord, kv).takes_tables)
+        others = (kv for kv in nodes.values() if kv.key != key and _takes_tables(kv))
         taker = next(others, None)
         if taker is None and not force:
             raise WrongState(
@@ -191,6 +202,14 @@ class DesiredStore:
         rev = compare_and_swap(self._etcd, (ModRevIs(key, found.mod_rev),), ops)
         _log.info("changefeed_changed", changefeed=id, desired=wanted.desired, version=wanted.version)
         return rev
+
+
+def _takes_tables(kv: KeyValue) -> bool:
+    """A node whose record cannot be read gets none."""
+    try:
+        return decode(NodeRecord, kv).takes_tables
+    except RecordUnreadable:
+        return False
 
 
 def _put(key: str, record: object, lease: int = 0) -> Put:

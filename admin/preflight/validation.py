@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -151,7 +151,8 @@ class Validator:
         at_sink = list(_at_sink(configuration, found, target))
         problems = [*found.problems, *at_sink]
         with self._reader.read() as view:
-            others = {id: known for id, known in view.changefeeds().items() if id != configuration.id}
+            changefeeds = view.changefeeds()
+        others = {id: known for id, known in changefeeds.readable.items() if id != configuration.id}
         problems += _shared_targets(configuration, found.tables, others)
         merged = list(_merged(configuration, found.tables))
         problems += merged
@@ -192,9 +193,9 @@ class Validator:
             more_problems, warnings = _tables(configuration, found.tables, target.privileges, replaces)
             problems += more_problems
             warnings += column_warnings(configuration, found.tables)
-        warnings += event_sink_warnings(configuration)
-        warnings += _users_of_routed_databases(configuration, found.tables)
+        warnings += [*event_sink_warnings(configuration), *_users_of_routed_databases(configuration, found.tables)]
         warnings += _late_for_the_oplog(configuration, found.oplog_span)
+        warnings += _not_compared(id for id in changefeeds.unreadable if id != configuration.id)
         if target.identity_lacks:
             warnings.append(
                 f"sink: {target.identity_lacks}. Without it no update can prove that a changed connection string leads to the same deployment"
@@ -542,6 +543,14 @@ def _shared_targets(
                 f"routes: changefeed {id!r} {what} of this target too; give one of the two changefeeds other tables (filter.tables) "
                 f"or other target names (routes), or remove {id!r}"
             )
+
+
+def _not_compared(unreadable: Iterable[ChangefeedId]) -> Iterator[str]:
+    for id in sorted(unreadable):
+        yield (
+            f"routes: the records of changefeed {id!r} cannot be read, so nothing says whether it would write tables of this target too, were it "
+            f"readable again; remove it if it is not needed (`sluice changefeed query {id}`)"
+        )
 
 
 def _writes_no_more(known: OwnerView) -> bool:

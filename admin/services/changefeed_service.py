@@ -11,7 +11,7 @@ from typing import Any
 
 from admin.access import Access, Guard
 from admin.changes import Changes
-from admin.cluster_reader import ClusterReader
+from admin.cluster_reader import ClusterReader, UnreadableChangefeed
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.desired.drift import differences
@@ -29,7 +29,13 @@ from changefeed.capture import ASKED_FOR, Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
-from changefeed.errors import ConfigurationError, ConflictError, NotFoundError, RetryableError, WrongState
+from changefeed.errors import (
+    ConfigurationError,
+    ConflictError,
+    NotFoundError,
+    RetryableError,
+    WrongState,
+)
 from changefeed.position import Position
 from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, Reroute
 from owner import capture_change
@@ -37,6 +43,12 @@ from owner.etcd_view import OwnerView
 
 _MOST_STREAMS = 32
 """Each stream uses a thread; the remaining threads answer the other calls."""
+
+_LEFT = (
+    "its records cannot be read, so they are deleted from etcd and nothing else is cleaned up. At the target stay its tables with their rows, tables that "
+    "were being copied (sluice.recopy.*), dead letters, and expiries that are not restored; written messages stay where they are. At the source "
+    "stay the heartbeats of change streams (__sluice.heartbeat) and notes in the oplog, which harm nothing"
+)
 
 _LAG_STEP_SECONDS = 10
 _RUNNING = frozenset({pb.CHANGEFEED_STATE_NORMAL, pb.CHANGEFEED_STATE_WARNING})
@@ -114,11 +126,11 @@ class ChangefeedService(ChangefeedServiceServicer):
         with self._reader.read() as view:
             found = view.changefeeds()
         now, unwritable = datetime.now(UTC), self._reader.serving.unwritable()
-        return pb.ListChangefeedsResponse(
-            changefeeds=[
-                messages.changefeed(id, known, now=now, unwritable=unwritable) for id, known in sorted(found.items())
-            ]
-        )
+        shown = {
+            id: messages.changefeed(id, known, now=now, unwritable=unwritable) for id, known in found.readable.items()
+        }
+        shown |= {id: messages.unreadable_changefeed(id, error, now) for id, error in found.unreadable.items()}
+        return pb.ListChangefeedsResponse(changefeeds=[shown[id] for id in sorted(shown)])
 
     @unary(Access.OPERATOR)
     def UpdateChangefeed(self, request: pb.UpdateChangefeedRequest, context: Any) -> pb.Changefeed:
@@ -190,7 +202,13 @@ class ChangefeedService(ChangefeedServiceServicer):
 
     @unary(Access.OPERATOR)
     def RemoveChangefeed(self, request: pb.RemoveChangefeedRequest, context: Any) -> pb.RemoveChangefeedResponse:
-        self._store.change(ChangefeedId(request.id), verbs.removed)
+        id = ChangefeedId(request.id)
+        with self._reader.read() as view:
+            unreadable = id in view.changefeeds().unreadable
+        if unreadable:
+            self._store.remove_unread(id)
+            return pb.RemoveChangefeedResponse(left=_LEFT)
+        self._store.change(id, verbs.removed)
         return pb.RemoveChangefeedResponse()
 
     @streaming(Access.OPERATOR)
@@ -232,8 +250,11 @@ class ChangefeedService(ChangefeedServiceServicer):
                     shown = now
 
     def _message(self, id: str, at_least: int = 0) -> pb.Changefeed:
-        with self._reader.read(at_least) as view:
-            known = view.changefeed(ChangefeedId(id))
+        try:
+            with self._reader.read(at_least) as view:
+                known = view.changefeed(ChangefeedId(id))
+        except UnreadableChangefeed as error:
+            return messages.unreadable_changefeed(ChangefeedId(id), error, datetime.now(UTC))
         unwritable = self._reader.serving.unwritable()
         return messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC), unwritable=unwritable)
 

@@ -12,7 +12,7 @@ import yaml
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, tables_of
+from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, UnreadableChangefeed, tables_of
 from admin.copy_totals import CopyTotals, left_of, one_copy, under_way_now, whole_copy
 from admin.lag import MOST_SHOWN, lag_at, node_lag, slowest
 from admin.planning.creation_plan import CopyEstimate, PlannedTable
@@ -74,6 +74,16 @@ def changefeed(
         apply_limit=str(info.configuration.apply_limit or ""),
         delay=str(info.configuration.delay or ""),
         open_letters=pb.LetterTotals(count=letters.count, bytes=letters.bytes),
+    )
+
+
+def unreadable_changefeed(id: ChangefeedId, error: UnreadableChangefeed, now: datetime) -> pb.Changefeed:
+    return pb.Changefeed(
+        id=id,
+        state=pb.CHANGEFEED_STATE_UNREADABLE,
+        desired=pb.DESIRED_STATE_REMOVED if error.being_removed else pb.DESIRED_STATE_UNSPECIFIED,
+        obeyed=not error.being_removed,
+        error=_error(ErrorReport.of(error, now)),
     )
 
 
@@ -213,15 +223,15 @@ def nodes(view: ClusterView, serving: ServingNode, now: datetime) -> Iterator[pb
     leader = view.owner
     counts: dict[NodeId, int] = {}
     reports: dict[NodeId, list[tuple[ChangefeedId, PositionReport]]] = {}
-    for id in view.ids:
-        assigned_to = view.assignments(id)
-        for node, assigned in assigned_to.items():
+    changefeeds = view.changefeeds().readable
+    for id, known in changefeeds.items():
+        for node, assigned in known.assignments.items():
             counts[node] = counts.get(node, 0) + len(assigned.record.tables)
-        for node, report in view.present_reports(id).items():
-            given = assigned_to.get(node)
+        for node, report in known.present_reports.items():
+            given = known.assignments.get(node)
             if (given is not None and given.record.tables) or report.error is not None or report.reaches:
                 reports.setdefault(node, []).append((id, report))
-    lags = lags_of_nodes(view.changefeeds().values(), now)
+    lags = lags_of_nodes(changefeeds.values(), now)
     for node, stored in sorted(view.nodes.items()):
         record, own = stored.record, node == serving.node()
         found = faults(record.health, reports.get(node, ()))

@@ -43,6 +43,7 @@ from cli.output import (
     print_facts,
     print_line,
     print_messages,
+    print_note,
     print_warnings,
 )
 from cli.plan_view import estimate_line, print_plan
@@ -345,7 +346,9 @@ def remove(
 ) -> None:
     """Remove a changefeed and its checkpoint. The replicated data stays at the target."""
     confirm(f"Remove changefeed {id} and its checkpoint?", yes=yes)
-    connection.ask(connection.changefeeds.RemoveChangefeed, pb.RemoveChangefeedRequest(id=id))
+    answer = connection.ask(connection.changefeeds.RemoveChangefeed, pb.RemoveChangefeedRequest(id=id))
+    if answer.left:
+        print_note(answer.left)
     if wait:
         _until_gone(connection, id, timeout)
     print_line(f"changefeed {id} removed" if wait else f"changefeed {id} is being removed")
@@ -512,6 +515,8 @@ def _has_begun(feed: pb.Changefeed) -> bool:
     """Dead letters that an earlier changefeed of this name has left are no failure of this one."""
     if feed.open_letters.count and feed.error.code == RowRejected.code:
         return bool(feed.checkpoint)
+    if cells.unreadable(feed):
+        raise Failure(ExitCode.FAILED, f"changefeed {feed.id} was created, but is unreadable: {feed.error.message}")
     if cells.state_of(feed) in (State.FAILED, State.WARNING, State.PENDING):
         reason = feed.error.message
         raise Failure(ExitCode.FAILED, f"changefeed {feed.id} was created, but is {cells.state_of(feed)}: {reason}")

@@ -29,9 +29,9 @@ from owner.background import Background
 from owner.ddl.stragglers import nameless
 from owner.decision.state import published
 from owner.decision.status import commanded
-from owner.error_reports import ErrorReports
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
+from owner.owner_memory import ErrorReports
 from owner.starts.catalog_at_start import Beginning, Catalog, begin, check_names, tables_at
 from owner.starts.target_renames import TargetRenames
 from owner.starts.views import make_views, remake_views

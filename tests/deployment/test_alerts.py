@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kubernetes
 
 _HERE = 'namespace="data",service="trial-sluice-metrics"'
 _AT = "30m"
-_STATES = ("normal", "warning", "pending", "stopped", "failed", "finished", "removed")
+_STATES = ("normal", "warning", "pending", "stopped", "failed", "finished", "removed", "unreadable")
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +88,7 @@ def test_at_rest_nothing_fires(promtool: Path, rules: Path) -> None:
         ("SluiceEtcdNotWritable", "normal", {"sluice_etcd_writable": "0x120"}),
         ("SluiceNodeNotReady", "normal", {"sluice_unready_nodes": "1x120"}),
         ("SluiceChangefeedFailed", "failed", {}),
+        ("SluiceChangefeedUnreadable", "unreadable", {}),
         ("SluiceChangefeedPending", "pending", {}),
         ("SluiceLag", "normal", {"sluice_lag_seconds": "0+30x120"}),
         ("SluiceBarrierClosed", "normal", {"sluice_held_tables": "3x120"}),

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from admin import cluster_metrics
+from admin.cluster_reader import Changefeeds
 from admin.metrics import Metrics
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
@@ -127,7 +128,7 @@ def _assert_known(expression: str, known: dict[str, set[str]]) -> None:
 def _cluster_metrics() -> Iterator[Metric]:
     """The metrics that the owner makes from etcd. Their names do not depend on etcd's content."""
     now = datetime.now(UTC)
-    yield from cluster_metrics._states({}, None)
+    yield from cluster_metrics._states(Changefeeds(), None)
     yield from cluster_metrics._gauges({}, now)
     yield from cluster_metrics._lags({}, now)
     yield from cluster_metrics._copies({})

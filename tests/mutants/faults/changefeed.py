@@ -48,6 +48,30 @@ CHANGEFEED = (
         tests=("tests/unit/changefeed/config/tables",),
     ),
     Fault(
+        "a changefeed that starts ahead of its source is given an end before its start",
+        "    _check_begins_before(info, end)\n",
+        "",
+        tests=("tests/unit/admin/desired",),
+    ),
+    Fault(
+        "what a verb writes is not read back",
+        '    if read != record:\n        raise InvariantError(f"{key}: expected to read',
+        '    if False:\n        raise InvariantError(f"{key}: expected to read',
+        equivalent="no verb returns a record that is read as another one; the property test of the verbs keeps it so",
+    ),
+    Fault(
+        "an unreadable changefeed loses its name before its tasks have ended",
+        "elif now - self._still_since.setdefault(id, now) >= self._margin.total_seconds():",
+        "else:",
+        tests=("tests/unit/owner/test_unreadable.py",),
+    ),
+    Fault(
+        "a node whose record cannot be read gets tables",
+        "            draining=True,\n            captures=DECIDED,",
+        "            draining=False,\n            captures=DECIDED,",
+        tests=("tests/unit/coordination/test_decoded.py",),
+    ),
+    Fault(
         "a rename is in scope by its old name only",
         "for name in (event.table, event.renamed_to) if name is not None and self.wants_table(name)]",
         "for name in (event.table,) if name is not None and self.wants_table(name)]",

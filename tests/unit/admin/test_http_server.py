@@ -24,6 +24,11 @@ Counter("rows", "Rows.", registry=REGISTRY).inc(3)
     ],
 )
 def test_a_path_has_its_answer(path: str, reason: str, status: HTTPStatus, said: bytes) -> None:
-    found, _, body = _Answers(REGISTRY, lambda: reason).to(path)
+    found, _, body = _Answers(REGISTRY, lambda: reason, tuple).to(path)
     assert found is status
     assert said in body
+
+
+def test_a_ready_node_says_what_is_wrong_in_its_cluster_and_stays_ready() -> None:
+    found, _, body = _Answers(REGISTRY, lambda: "", lambda: ["changefeed 'tz' stands still"]).to("/readyz")
+    assert (found, body) == (HTTPStatus.OK, b"ready\nchangefeed 'tz' stands still\n")

@@ -1,9 +1,18 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, Barrier, ChangefeedId, NodeId, PositionReport
+from changefeed.records import (
+    AssignedTable,
+    Assignment,
+    Barrier,
+    ChangefeedId,
+    NodeId,
+    NodeRecord,
+    PositionReport,
+    Role,
+)
 from changefeed.table import TableId
 from coordination.decoded import Decoded
 from coordination.etcd.memory import MemoryEtcd
@@ -79,3 +88,25 @@ def test_assignments_are_put_together_from_their_parts() -> None:
     assignments = decoded.assignments(cluster.view(), ORDERS)
     assert assignments.keys() == {ONE}
     assert (assignments[ONE].record, assignments[ONE].mod_rev) == (smaller, rev)
+
+
+def test_a_node_whose_record_cannot_be_read_lives_and_gets_no_tables() -> None:
+    cluster, decoded = Cluster(), Decoded(LAYOUT)
+    record = NodeRecord(
+        id=ONE,
+        name="one",
+        admin_address="",
+        roles=frozenset({Role.PROCESSOR}),
+        version="1",
+        started_at=datetime(2026, 11, 21, tzinfo=UTC),
+    )
+    cluster.put(Put(LAYOUT.node(ONE), encode(record)), Put(LAYOUT.node(TWO), b'{"v":9}'))
+
+    nodes = decoded.nodes(cluster.view())
+
+    assert nodes[ONE].record == record
+    two = nodes[TWO].record
+    assert (two.id, two.roles, two.draining, two.takes_tables) == (TWO, frozenset({Role.PROCESSOR}), True, False)
+    assert two.health is not None
+    assert two.health.error is not None
+    assert "written in format 9" in two.health.error.message

@@ -21,6 +21,7 @@ class ChangefeedState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CHANGEFEED_STATE_FAILED: _ClassVar[ChangefeedState]
     CHANGEFEED_STATE_FINISHED: _ClassVar[ChangefeedState]
     CHANGEFEED_STATE_REMOVED: _ClassVar[ChangefeedState]
+    CHANGEFEED_STATE_UNREADABLE: _ClassVar[ChangefeedState]
 
 class DesiredState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -36,6 +37,7 @@ CHANGEFEED_STATE_STOPPED: ChangefeedState
 CHANGEFEED_STATE_FAILED: ChangefeedState
 CHANGEFEED_STATE_FINISHED: ChangefeedState
 CHANGEFEED_STATE_REMOVED: ChangefeedState
+CHANGEFEED_STATE_UNREADABLE: ChangefeedState
 DESIRED_STATE_UNSPECIFIED: DesiredState
 DESIRED_STATE_RUNNING: DesiredState
 DESIRED_STATE_PAUSED: DesiredState
@@ -432,8 +434,10 @@ class RemoveChangefeedRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class RemoveChangefeedResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("left",)
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    left: str
+    def __init__(self, left: _Optional[str] = ...) -> None: ...
 
 class FinalizeChangefeedRequest(_message.Message):
     __slots__ = ("id", "leave_stopped", "block_writes")
