@@ -12,6 +12,7 @@ SluiceError
 │   │   └── sink_majority_stalled       its primary takes writes, but its majority does not move
 │   ├── sink_refused                authentication or privileges at the target
 │   ├── pipeline_unavailable        Spark lost a worker or an executor, or cannot start
+│   ├── task_overdue                a window or a step of a copy takes so long that something may hold it: a row's value, or a server
 │   ├── users_not_replicated        users or roles of the source could not be read, or written at the target: tables go on
 │   └── update_waits                tables are taken in and out when an open DDL is done, which waits for a user: those that are there go on
 ├── PermanentError          a user has to act
@@ -110,6 +111,12 @@ class SinkRefused(RetryableError):
 
 class PipelineUnavailable(RetryableError):
     code = "pipeline_unavailable"
+
+
+class TaskOverdue(RetryableError):
+    """It goes on: a warning."""
+
+    code = "task_overdue"
 
 
 class UsersNotReplicated(RetryableError):

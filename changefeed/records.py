@@ -551,6 +551,8 @@ class PositionReport:
     """Tables that cannot go on, each for a reason of its own. This node starts no more work for them in this run."""
     retried: Mapping[TableId, ErrorReport] = field(default_factory=dict)
     """Tables that fail again and again while others of this node go on. They are tried again, each with pauses of its own."""
+    late: Mapping[TableId, ErrorReport] = field(default_factory=dict)
+    """Some of the tables whose window, or whose step of a copy, takes long."""
     stops: Mapping[TableId, int] = field(default_factory=dict)
     """Its stopped tables of which nothing is being written any more, with the revisions of the stops that it obeys."""
     rows: RowCounts = field(default_factory=RowCounts)

@@ -47,6 +47,7 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
         ("tables", f"{feed.tables:,}"),
         ("stopped tables", Text(f"{feed.stopped_tables:,}", "red") if feed.stopped_tables else ""),
         *(("", f"{table.name} ({table.trouble}): {_why(table)}") for table in feed.stopped),
+        ("still running on", ", ".join(feed.still_on)),
         ("held by DDL", f"{feed.held_tables:,}" if feed.held_tables else ""),
         ("open DDL", f"{feed.open_ddls:,}" if feed.open_ddls else ""),
         ("copy", cells.copy(feed) if feed.HasField("copy") else ""),
@@ -127,3 +128,19 @@ def _why(table: pb.StoppedTable) -> str:
 
 def _place(text: str) -> str:
     return f"{cells.position(text)}  ({text.partition('/')[0]})" if text else "-"
+
+
+def waits_for(feed: pb.Changefeed | None, nodes: Sequence[pb.Node]) -> str:
+    """Why a request is not carried out yet, and what to do. `feed`: as it was shown last."""
+    if not any(node.owner for node in nodes):
+        return "the cluster has no owner: check `sluice node list`"
+    if feed is None:
+        return "the owner has not begun with it: check the log of the node that `sluice node list` shows as owner"
+    if feed.still_on:
+        return (
+            f"tasks of it still run on {', '.join(feed.still_on)}: one that does not end is cancelled after half a minute, and its worker killed; "
+            "the log there says at which row it stands (task_stands_still)"
+        )
+    if feed.HasField("error"):
+        return f"{feed.error.code}: {feed.error.message}"
+    return f"it is {cells.state_of(feed)}: check `sluice changefeed query {feed.id}`, and the owner's log"

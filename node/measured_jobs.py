@@ -36,3 +36,6 @@ class MeasuredJobs:
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._jobs.cancel(shared, spec)
+
+    def cancel_copy(self, shared: SharedContext, attempt: str) -> None:
+        self._jobs.cancel_copy(shared, attempt)

@@ -49,6 +49,7 @@ from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep
 from processor.copy.table_copies import TableCopies
 from processor.decision import Following, Orders
 from processor.etcd_view import ProcessorView
+from processor.job_watch import JobWatch, RunningCopy, RunningWindow
 from processor.lanes.commit_pace import unhurried
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.lanes import LaneJob, Lanes
@@ -83,7 +84,11 @@ class Jobs(Protocol):
         """Whether a task reaches everything that the changefeed's windows need."""
         ...
 
-    def cancel(self, shared: SharedContext, spec: JobSpec) -> None: ...
+    def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
+        """Spark ends the window's tasks, and kills the Python workers that do not end by themselves."""
+        ...
+
+    def cancel_copy(self, shared: SharedContext, attempt: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +107,6 @@ class ProcessorSession:
     lanes: LaneLimits
     committed: Callable[[ChangefeedId, timedelta], None] = lambda _, __: None
     """Told how long it took to commit a window."""
-
-
-@dataclass(slots=True)
-class _Running:
-    spec: JobSpec
-    shared: SharedContext
-    future: Future[JobOutcome]
 
 
 @dataclass(slots=True)
@@ -151,7 +149,9 @@ class ChangefeedProcessor:
         """The tables of the default lane when the last context was made, twice: `_lane_tables` as the lanes have them."""
         self._shared: SharedContext | None = None
         self._retired: list[SharedContext] = []
-        self._running: dict[int, _Running] = {}
+        self._running: dict[int, RunningWindow] = {}
+        self._copying: list[RunningCopy] = []
+        self._watch = JobWatch(session.jobs, self._log)
         self._look: _Look | None = None
         self._repaired: set[str] = set()
         """The repair requests that were carried out, as long as they are in etcd."""
@@ -188,13 +188,16 @@ class ChangefeedProcessor:
             return True
         if self._look is None and decision.may_look(self._following, self._orders, now=now):
             return True
-        retry_at = decision.retry_at(self._following)
-        return any(at is not None and now >= at for at in (retry_at, self._waits_until))
+        moments = (decision.retry_at(self._following), self._waits_until, self._watch.next_at)
+        return any(at is not None and now >= at for at in moments)
 
     def cancel(self) -> None:
         """Asks Spark to end the running jobs. Does not wait for them."""
         for running in self._running.values():
             self._session.jobs.cancel(running.shared, running.spec)
+        for copying in self._copying:
+            if not copying.future.done() and not copying.indexes:
+                self._session.jobs.cancel_copy(copying.shared, copying.attempt)
 
     def tick(self, view: View, stored: ProcessorView) -> None:
         """Raises errors that concern the whole session: fencing and etcd. Errors of the changefeed itself are reported."""
@@ -209,6 +212,10 @@ class ChangefeedProcessor:
             self._log.exception("changefeed_cannot_go_on", code=error.code)
             report = ErrorReport.of(error, datetime.now(UTC))
             self._following = decision.with_error(self._following, report, now=now)
+        self._copying = [copying for copying in self._copying if not copying.future.done()]
+        self._watch.look(
+            self._running.values(), self._copying, self._following, self._orders, self._schemas.versions, now
+        )
         self._retire_contexts()
         self._report(stored, now)
 
@@ -295,7 +302,9 @@ class ChangefeedProcessor:
         if stored.configuration.copy_limit is not None:
             share = self._shares(stored).copy
             steps = [replace(step, limit_share=share) if isinstance(step, CopyChunk) else step for step in steps]
-        future = self._session.threads.submit(_run_copy, self._session, shared, steps, self._commits)
+        attempt = self._session.attempts.new()
+        future = self._session.threads.submit(_run_copy, self._session, attempt, shared, steps, self._commits)
+        self._copying.append(RunningCopy(attempt, steps, shared, future, time.monotonic()))
         future.add_done_callback(lambda _: self._session.wake())
         return future
 
@@ -359,7 +368,7 @@ class ChangefeedProcessor:
 
     def _submit(self, spec: JobSpec, shared: SharedContext) -> None:
         future = self._session.threads.submit(_run_window, self._session, shared, spec, self._commits)
-        self._running[spec.job.number] = _Running(spec, shared, future)
+        self._running[spec.job.number] = RunningWindow(spec, shared, future, time.monotonic())
         future.add_done_callback(lambda _: self._session.wake())
 
     def _begin_look(self, stored: ProcessorView) -> None:
@@ -500,7 +509,7 @@ class ChangefeedProcessor:
         """Writes at most ten reports a second. A report that is held back makes a later tick due."""
         copies = self._copies
         report = decision.report(self._following, stored.orders, copies.progress, copies.tables_with_tasks, now=now)
-        report = replace(report, copying=copies.unfinished, copy_rate=copies.rate)
+        report = replace(report, copying=copies.unfinished, copy_rate=copies.rate, late=self._watch.late)
         self._unreported = report != self._reported
         if not self._unreported or now < self._reported_at + _REPORT_EVERY:
             return
@@ -555,9 +564,12 @@ def _run_look(session: ProcessorSession, shared: SharedContext) -> ErrorReport |
 
 
 def _run_copy(
-    session: ProcessorSession, shared: SharedContext, steps: Sequence[CopyStep], commits: Commits | None
+    session: ProcessorSession,
+    attempt: str,
+    shared: SharedContext,
+    steps: Sequence[CopyStep],
+    commits: Commits | None,
 ) -> CopyAnswers:
-    attempt = session.attempts.new()
     try:
         answers = session.attempts.until_over(attempt, lambda: session.jobs.copy(shared, steps, attempt))
         if commits is not None:

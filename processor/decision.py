@@ -154,6 +154,17 @@ def may_begin(following: Following, orders: Orders, *, now: float) -> bool:
     return orders.running and following.run == orders.run and not paused
 
 
+def wanted(following: Following, orders: Orders) -> bool:
+    """Whether what is running may go on."""
+    return orders.running and following.run == orders.run
+
+
+def in_the_way(following: Following, orders: Orders, number: int) -> bool:
+    """Whether a running job has a table that is to be stopped, or to leave."""
+    job = next(job for job in following.lanes.running if job.number == number)
+    return any(job.of(table) for table in following.lanes.leaving | orders.stops.keys())
+
+
 def may_look(following: Following, orders: Orders, *, now: float) -> bool:
     """Whether to look at source and target. A node without tables has no job that would show whether its own error is over, or whether
     it could do what another node fails to do. Neither has a node whose tables wait, as for a DDL whose other tables are on the node that fails.

@@ -74,6 +74,7 @@ def changefeed(
         apply_limit=str(info.configuration.apply_limit or ""),
         delay=str(info.configuration.delay or ""),
         open_letters=pb.LetterTotals(count=letters.count, bytes=letters.bytes),
+        still_on=_still_on(known),
     )
 
 
@@ -85,6 +86,12 @@ def unreadable_changefeed(id: ChangefeedId, error: UnreadableChangefeed, now: da
         obeyed=not error.being_removed,
         error=_error(ErrorReport.of(error, now)),
     )
+
+
+def _still_on(known: OwnerView) -> list[NodeId]:
+    if known.status is None or known.status.lifecycle.running:
+        return []
+    return sorted(node for node, report in known.reports.items() if report.run and node in known.processors)
 
 
 def _slowest(known: OwnerView, found: ChangefeedTables, now: datetime) -> list[pb.TableLag]:
@@ -333,7 +340,8 @@ def _error_on(known: OwnerView, node: NodeId, table: TableId) -> ErrorReport | N
     error = record.health.error if record is not None and record.health is not None else None
     if error is None and report is not None and known.status is not None and report.run == known.status.run:
         others = report.error is not None and report.error.table not in (None, table)
-        error = report.failed.get(table) or report.retried.get(table) or (None if others else report.error)
+        error = report.failed.get(table) or report.retried.get(table) or report.late.get(table)
+        error = error or (None if others else report.error)
     return error.on(node, alone=True) if error is not None else None
 
 

@@ -22,7 +22,7 @@ from changefeed.errors import RowRejected
 from changefeed.lifecycle import State
 from changefeed.records import Reroute
 from cli import cells
-from cli.changefeed_view import LISTED, changed_line, facts, update_lines
+from cli.changefeed_view import LISTED, changed_line, facts, update_lines, waits_for
 from cli.command import (
     ChangefeedArgument,
     OutputOption,
@@ -544,13 +544,15 @@ def _until_gone(connection: Connection, id: str, timeout: float) -> None:
 def _watched(connection: Connection, id: str, timeout: float, what: str) -> Iterator[pb.Changefeed]:
     deadline = time.monotonic() + timeout
     request = pb.WatchChangefeedRequest(id=id)
+    shown: pb.Changefeed | None = None
     try:
-        yield from connection.stream(connection.changefeeds.WatchChangefeed, request, timeout=timeout)
+        for shown in connection.stream(connection.changefeeds.WatchChangefeed, request, timeout=timeout):
+            yield shown
     except Failure as failure:
         if failure.exit_code is ExitCode.UNREACHABLE and time.monotonic() >= deadline:
             raise Failure(
                 ExitCode.FAILED,
                 f"changefeed {id} is not {what} after {timeout:g} s; the request stays in effect",
-                "check `sluice node list`: the cluster needs an owner",
+                waits_for(shown, connection.ask(connection.nodes.ListNodes, pb.ListNodesRequest()).nodes),
             ) from None
         raise

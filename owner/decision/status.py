@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 from random import Random
 
 from changefeed.errors import InvariantError
@@ -134,11 +135,17 @@ def commanded(info: ChangefeedInfo, status: ChangefeedStatus, *, now: datetime, 
 
 def _errors(state: ChangefeedState) -> list[ErrorReport]:
     """The errors of this run, without those that another error explains. Those that may lead to a pause are not hidden by others."""
-    errors = [*state.errors, *state.node_errors]
+    errors = [*state.errors, *state.node_errors, *_late(state)]
     if not state.isolates:
         errors += [error for _, _, error in state.checkpoints.failed(state.status.run)]
     errors = [error for error in errors if not any(other.explains(error) for other in errors)]
     return [error for error in errors if not error.keeps_running] or errors
+
+
+def _late(state: ChangefeedState) -> list[ErrorReport]:
+    """One is enough for a warning."""
+    late = (error for report in state.reports if report.run == state.status.run for error in report.late.values())
+    return list(islice(late, 1))
 
 
 def _ddl_failures(state: ChangefeedState) -> list[ErrorReport]:

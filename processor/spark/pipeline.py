@@ -151,7 +151,7 @@ class Pipeline:
         if shared.context.configuration.copy_limit is not None:
             among = self._spark.executors()
             steps = [_shared(step, among) if isinstance(step, CopyChunk) else step for step in steps]
-        group = Group(shared.context.changefeed, f"{shared.context.fence.run}-copy")
+        group = _copy_group(shared, attempt)
         with self._beside(1), self._broadcast(shared) as handle:
             answers = self._spark.run_one(group, partial(run_copy_steps, handle, steps, attempt))
         for answer in answers:
@@ -180,6 +180,9 @@ class Pipeline:
             self._stays.cancel(spec)
         self._spark.cancel(self.group(shared.context, spec))
 
+    def cancel_copy(self, shared: SharedContext, attempt: str) -> None:
+        self._spark.cancel(_copy_group(shared, attempt))
+
     @staticmethod
     def group(context: JobContext, spec: JobSpec) -> Group:
         return Group(context.changefeed, f"{context.fence.run}-{spec.job.number}")
@@ -206,6 +209,11 @@ class Pipeline:
         for part in parts:
             _expect_one_attempt(part.error)
         return together(parts)
+
+
+def _copy_group(shared: SharedContext, attempt: str) -> Group:
+    """Of one task, so that it can be cancelled alone."""
+    return Group(shared.context.changefeed, f"{shared.context.fence.run}-copy-{attempt.rpartition('/')[2]}")
 
 
 def _shared(step: CopyChunk, executors: int) -> CopyChunk:

@@ -122,6 +122,9 @@ class WatchedJobs:
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
         self._jobs.cancel(shared, spec)
 
+    def cancel_copy(self, shared: SharedContext, attempt: str) -> None:
+        self._jobs.cancel_copy(shared, attempt)
+
     def _watched(self, run: Callable[[], _T]) -> _T:
         try:
             answer = run()

@@ -47,6 +47,7 @@ from processor.task.rows.mounter import Mounter, MountOptions
 from processor.task.rows.row_filter import RowFilter
 from processor.task.rows.row_stream import PATIENCE, image_options, read_options
 from processor.task.rows.source_rows import SourceRows
+from processor.task.stall_watch import StallWatch
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.blackhole.document_loader import BlackholeDocumentLoader
 from sink.blackhole.row_writer import BlackholeRowWriter
@@ -285,6 +286,7 @@ class WorkerResources:
         self._changefeed = ""
         self._check: Callable[[], None] | None = None
         self._turns = SinkTurns()
+        self._stalls = StallWatch()
         self._asking = threading.Lock()
 
     @cached_property
@@ -299,7 +301,8 @@ class WorkerResources:
         fence, self._changefeed = resources.context.fence, resources.context.changefeed
         self._permit = TaskPermit(self._etcd(fence.etcd), fence, attempt)
         try:
-            yield resources
+            with self._stalls.task(self._changefeed):
+                yield resources
         finally:
             self._permit = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from itertools import count
 from random import Random
@@ -131,6 +131,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (processor.task.worker_resources, "connect_to_target", target),
         (processor.task.worker_resources, "EtcdClient", lambda _: cluster.line()),
         (processor.task.worker_resources, "_make_lasting", lambda: None),
+        (processor.task.worker_resources, "StallWatch", lambda: SimpleNamespace(task=lambda _: nullcontext())),
         (processor.task.worker_resources, "SharedBucket", SimulatedBucket),
         (processor.task.window_task, "worker_resources", resources_by_process),
         (processor.copy.steps, "worker_resources", resources_by_process),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -63,6 +64,10 @@ class HeldJobs(Executor):
         self.answer: JobOutcome = JobOutcome()
         self.copy_answer: CopyAnswer | ErrorReport = None
         self.copy_answers: CopyAnswers | None = None
+        self.attempts: list[str] = []
+        """Of copies."""
+        self.cancelled: list[str] = []
+        """The attempts."""
         self.looks = 0
         self.unreached: ErrorReport | None = None
         self._calls: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
@@ -84,6 +89,7 @@ class HeldJobs(Executor):
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
         self.copies.append(steps)
+        self.attempts.append(attempt)
         if self.copy_answers is None:
             return [self.copy_answer for _ in steps]
         answers, self.copy_answers = self.copy_answers, None
@@ -98,7 +104,10 @@ class HeldJobs(Executor):
         return self.unreached
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
-        pass
+        self.cancelled.append(spec.attempt)
+
+    def cancel_copy(self, shared: SharedContext, attempt: str) -> None:
+        self.cancelled.append(attempt)
 
 
 class Cluster:
@@ -158,6 +167,19 @@ class Cluster:
         assert self._node is not None
         self._node._reported_at = float("-inf")
         self._node.tick(view, known)
+
+    def later(self, seconds: float) -> None:
+        """What is running, and not wanted, is older by that; then a tick."""
+        node = self._node
+        assert node is not None
+        for window in node._running.values():
+            window.begun_at -= seconds
+        for copying in node._copying:
+            copying.begun_at -= seconds
+        overdue = node._watch._overdue
+        since = {attempt: at - seconds for attempt, at in overdue.unwanted_since.items()}
+        node._watch._overdue = replace(overdue, unwanted_since=since)
+        self.tick()
 
     def look(self) -> tuple[View, etcd_view.ProcessorView]:
         while self._mirror.poll(timedelta()):

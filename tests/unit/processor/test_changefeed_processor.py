@@ -10,7 +10,7 @@ import pytest
 
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.documents.document import Document
-from changefeed.errors import ConflictError, RowRejected, SinkUnavailable
+from changefeed.errors import ConflictError, PipelineUnavailable, RowRejected, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.records import ChangefeedStatus, DdlRecord, DdlState, PositionReport, RepairRequest, Scope
@@ -296,3 +296,64 @@ def test_a_repair_request_of_a_table_that_is_elsewhere_stays() -> None:
     cluster.tick()
     assert [dict(spec.repairs) for spec in cluster.jobs.specs] == [{}]
     assert cluster.server.get(LAYOUT.repair(FEED, B)) is not None
+
+
+def pause(cluster: Cluster) -> None:
+    stopped = Lifecycle(state=State.STOPPED)
+    cluster.put(
+        LAYOUT.status(FEED),
+        ChangefeedStatus(lifecycle=stopped, checkpoint=at(100), resolved=at(100), run=1, info_version=1, epoch=1),
+    )
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_what_runs_on_after_a_pause_is_cancelled_and_then_the_node_has_stopped(copy: bool) -> None:
+    cluster = Cluster(copy=copy)
+    cluster.barrier(110)
+    cluster.jobs.copy_answer = ErrorReport.of(PipelineUnavailable("cancelled"), datetime.now(UTC))
+    cluster.tick()
+    pause(cluster)
+    cluster.tick()
+    cluster.later(29)
+    assert not cluster.jobs.cancelled
+    cluster.later(1)
+    [attempt] = cluster.jobs.cancelled
+    assert cluster.report is not None
+    assert cluster.report.run == 1
+    cluster.jobs.let_run()
+    cluster.tick()
+    assert cluster.report.run == 0
+    assert cluster.jobs.cancelled == [attempt]
+    assert [*(spec.attempt for spec in cluster.jobs.specs), *cluster.jobs.attempts] == [attempt]
+
+
+@pytest.mark.parametrize(("copy", "seconds"), [(False, 60), (True, 300)])
+def test_what_takes_long_is_told_until_it_has_an_answer(copy: bool, seconds: int) -> None:
+    cluster = Cluster(copy=copy)
+    cluster.barrier(110)
+    cluster.jobs.copy_answer = ErrorReport.of(PipelineUnavailable("away"), datetime.now(UTC))
+    cluster.tick()
+    cluster.later(seconds - 1)
+    assert cluster.report is not None
+    assert not cluster.report.late
+    cluster.later(1)
+    [(table, error)] = cluster.report.late.items()
+    assert (table, error.code, cluster.report.error) == (A, "task_overdue", None)
+    assert f"of s.a has had no answer for {seconds} s" in error.message
+    assert not cluster.jobs.cancelled
+    cluster.jobs.let_run()
+    cluster.tick()
+    assert not cluster.report.late
+
+
+def test_a_table_that_leaves_ends_a_window_that_takes_long() -> None:
+    cluster = Cluster()
+    cluster.barrier(110)
+    cluster.tick()
+    cluster.give_up()
+    cluster.tick()
+    cluster.later(59)
+    assert not cluster.jobs.cancelled
+    cluster.later(1)
+    cluster.later(30)
+    assert len(cluster.jobs.cancelled) == 1

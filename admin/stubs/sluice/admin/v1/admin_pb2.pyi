@@ -62,7 +62,7 @@ class ErrorReport(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Changefeed(_message.Message):
-    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings", "rows", "capture", "capture_reason", "stopped_tables", "stopped", "slowest", "open_letters", "copies", "copy_limit", "apply_limit", "estimate", "delay")
+    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings", "rows", "capture", "capture_reason", "stopped_tables", "stopped", "slowest", "open_letters", "copies", "copy_limit", "apply_limit", "estimate", "delay", "still_on")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class Changefeed(_message.Message):
     APPLY_LIMIT_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     DELAY_FIELD_NUMBER: _ClassVar[int]
+    STILL_ON_FIELD_NUMBER: _ClassVar[int]
     id: str
     configuration: str
     version: int
@@ -121,7 +122,8 @@ class Changefeed(_message.Message):
     apply_limit: str
     estimate: CopyEstimate
     delay: str
-    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., rows: _Optional[_Union[RowCounts, _Mapping]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., stopped_tables: _Optional[int] = ..., stopped: _Optional[_Iterable[_Union[StoppedTable, _Mapping]]] = ..., slowest: _Optional[_Iterable[_Union[TableLag, _Mapping]]] = ..., open_letters: _Optional[_Union[LetterTotals, _Mapping]] = ..., copies: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., copy_limit: _Optional[str] = ..., apply_limit: _Optional[str] = ..., estimate: _Optional[_Union[CopyEstimate, _Mapping]] = ..., delay: _Optional[str] = ...) -> None: ...
+    still_on: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., rows: _Optional[_Union[RowCounts, _Mapping]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., stopped_tables: _Optional[int] = ..., stopped: _Optional[_Iterable[_Union[StoppedTable, _Mapping]]] = ..., slowest: _Optional[_Iterable[_Union[TableLag, _Mapping]]] = ..., open_letters: _Optional[_Union[LetterTotals, _Mapping]] = ..., copies: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., copy_limit: _Optional[str] = ..., apply_limit: _Optional[str] = ..., estimate: _Optional[_Union[CopyEstimate, _Mapping]] = ..., delay: _Optional[str] = ..., still_on: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TableLag(_message.Message):
     __slots__ = ("id", "name", "lag")
