@@ -56,8 +56,8 @@ class EventSink(Protocol):
         """Why a changefeed with these tables cannot begin here. `tables`: their names downstream."""
         ...
 
-    def claim(self, life: str, tables: NamedTables, permit: Callable[[], object]) -> None:
-        """Makes the sink this changefeed's. When it begins, with its first tables."""
+    def claim(self, life: str, at: Position, tables: NamedTables, permit: Callable[[], object]) -> None:
+        """Makes the sink this changefeed's. When it begins there, with its first tables. If that fails, it is called again, for a later place."""
         ...
 
     def confirm(self, life: str) -> None: ...

@@ -156,11 +156,11 @@ class Connections:
 
         return _RenewedSink(configuration.sink, opened)
 
-    def claim_sink(self, configuration: Configuration, life: str, tables: Iterable[TableSchema]) -> None:
-        """`tables`: those with which it begins."""
+    def claim_sink(self, configuration: Configuration, life: str, at: Position, tables: Iterable[TableSchema]) -> None:
+        """`at`, `tables`: where and with which it begins."""
         events, route = event_sink(configuration), configuration.routes.target
         if events is not None:
-            events.claim(life, [(table, route(table.name)) for table in tables], self._permit)
+            events.claim(life, at, [(table, route(table.name)) for table in tables], self._permit)
 
     def open_marks(self, configuration: Configuration, life: str) -> Marks | None:
         """None: the sink has no watermarks."""

@@ -52,7 +52,7 @@ class TableStarts:
         configuration: Configuration,
         source: Catalog,
         open_sink: Callable[[], DdlApplier],
-        claim_sink: Callable[[Sequence[TableSchema]], None],
+        claim_sink: Callable[[Position, Sequence[TableSchema]], None],
         writer: ChangefeedWriter,
         background: Background,
         reports: ErrorReports,
@@ -96,7 +96,7 @@ class TableStarts:
     def _beginning(self, resume_from: Position | None) -> Beginning:
         beginning = begin(self._source, self._configuration, resume_from)
         check_names(self._configuration.routes, beginning.tables)
-        self._claim_sink(beginning.tables)
+        self._claim_sink(beginning.position, beginning.tables)
         if not beginning.copied:
             return beginning
         make_views(beginning.tables, self._configuration, self._open_sink)

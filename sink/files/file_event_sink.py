@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.position import Position
 from changefeed.table import TableName
 from credentials.secret_files import SecretFiles
 from sink.event_sink import NamedTables
@@ -33,7 +34,7 @@ class FileEventSink:
         if not self._store.empty():
             yield f"sink: {self._store} is not empty; name an empty directory or prefix, one for each changefeed"
 
-    def claim(self, life: str, tables: NamedTables, permit: _Permit) -> None:  # noqa: ARG002 - a commit describes its tables
+    def claim(self, life: str, at: Position, tables: NamedTables, permit: _Permit) -> None:  # noqa: ARG002 - a commit describes its tables
         self._identity(life).claim(self._store)
 
     def confirm(self, life: str) -> None:

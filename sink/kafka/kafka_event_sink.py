@@ -7,6 +7,7 @@ from functools import partial
 
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.errors import InvariantError
+from changefeed.position import Position
 from changefeed.table import TableName
 from credentials.secret_files import SecretFiles
 from sink.event_sink import NamedTables
@@ -46,13 +47,12 @@ class KafkaEventSink:
     def obstacles(self, tables: Collection[TableName]) -> Iterator[str]:
         return kafka_obstacles(self._options, self._clients, tables)
 
-    def claim(self, life: str, tables: NamedTables, permit: _Permit) -> None:
+    def claim(self, life: str, at: Position, tables: NamedTables, permit: _Permit) -> None:
         if self._claims is not None:
             self._claims.check()
         self._claim(life).claim(self._clients, permit)
         self.ddl(life, permit).begin(tables)
-        if tables:
-            self._claim(life).begin(self._clients, permit, max(schema.valid_from for schema, _ in tables))
+        self._claim(life).begin(self._clients, permit, at)
 
     def confirm(self, life: str) -> None:
         self._claim(life).confirm(self._clients)

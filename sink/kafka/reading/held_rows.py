@@ -12,13 +12,13 @@ _TABLE = """
     CREATE TABLE held (
         at TEXT NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL, copied INTEGER NOT NULL, version TEXT NOT NULL, place TEXT NOT NULL,
         start INTEGER NOT NULL, raw BLOB NOT NULL,
-        PRIMARY KEY (at, id, key)
+        PRIMARY KEY (at, id, key, version)
     ) WITHOUT ROWID
 """
 
 
 class HeldRow(NamedTuple):
-    """`version`: where that of its table begins. `partition`, `offset`: where its first copy was read. `key`: that of its message."""
+    """`version`: of a copied document, where that of its table begins: two copies may have read it at one time. `partition`, `offset`: where its first copy was read. `key`: that of its message."""
 
     pos: str
     table: str
@@ -41,7 +41,7 @@ class HeldRows:
         self._count = 0
 
     def add(self, rows: Iterable[HeldRow]) -> None:
-        """A repeat, with the pos and the key of one that is held, is dropped."""
+        """A repeat, with the pos, the key and the version of one that is held, is dropped."""
         added = self._rows.executemany("INSERT OR IGNORE INTO held VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._count += max(0, added.rowcount)
 

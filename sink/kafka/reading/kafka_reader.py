@@ -199,7 +199,7 @@ class KafkaReader:
             if pos < (copied_before if copied else before):
                 continue
             topic, number = message.partition
-            place, version = f"{topic}/{number}", headers[SCHEMA].decode()
+            place, version = f"{topic}/{number}", headers[SCHEMA].decode() if copied else ""
             yield HeldRow(pos, table, message.key, copied, version, place, message.offset, self._value(message))
 
     def _value(self, message: ReadMessage) -> bytes:

@@ -32,6 +32,7 @@ from tests.component.sink.vocabulary import (
     NOTHING_SEEN,
     A,
     B,
+    begin_of,
     described,
     entered,
     moment,
@@ -138,7 +139,7 @@ def filed(uri: str) -> Messages:
     sink = FileEventSink("orders", options, None)
 
     def claim(*tables: tuple[TableSchema, TableName], life: str = LIFE) -> None:
-        sink.claim(life, tables, _permit)
+        sink.claim(life, begin_of(tables), tables, _permit)
 
     return Messages(sink, claim, lambda: Reader(FeedDirectory(open_store(options.place))), lambda _: None)
 

@@ -144,13 +144,14 @@ def test_what_a_copy_has_read_behind_its_end_is_not_shown(messages: Messages) ->
     messages.window(100, 105, [])
     messages.ddl.recopy(A, named("a"), moment(105))
     again = (described(A, at=moment(105)),)
+    messages.copy(105, 107, [{"_id": 8, "at": 107}], tables=again)
     messages.copy(105, 108, [{"_id": 9, "at": 108}], tables=again)
     messages.copy(105, 112, [{"_id": 10, "at": 112}], tables=again)
     messages.window(105, 110, [], *again)
     messages.apply(DropTables(names=(named("a"),)), DdlType.DROP, 110)
     messages.mark(120)
     first = ["copy", "schema shop.a", "r7@102"]
-    assert messages.read() == [*first, "recopy shop.a", "copy", "r9@108", "drop shop.a"]
+    assert messages.read() == [*first, "recopy shop.a", "copy", "r8@107", "r9@108", "drop shop.a"]
 
 
 def test_a_begin_that_is_tried_again_begins_without_the_tables_that_have_ended_meanwhile(messages: Messages) -> None:

@@ -12,6 +12,7 @@ from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
+from sink.event_sink import NamedTables
 from sink.reading.shown import Content, Copied, CopyBegins
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
@@ -35,6 +36,11 @@ def target(table: TableId = A, name: str = "a") -> TargetTable:
 
 def described(table: TableId = A, name: str = "a", at: Position | None = None) -> tuple[TableSchema, TableName]:
     return TableSchema(id=table, name=named(name), valid_from=at or moment(100)), named(name)
+
+
+def begin_of(tables: NamedTables) -> Position:
+    """Of a changefeed that begins with these tables."""
+    return max((schema.valid_from for schema, _ in tables), default=moment(100))
 
 
 def insert(table: TableId, at: int, key: int, name: str = "a", size: int | None = None) -> RowChange:

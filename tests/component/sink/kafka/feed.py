@@ -16,7 +16,7 @@ from sink.kafka.kafka_event_sink import KafkaEventSink
 from sink.kafka.topics import Topics
 from sink.row import RowChange, WriteResult
 from tests.component.sink.kafka.seen import Seen, seen
-from tests.component.sink.vocabulary import LIFE, described
+from tests.component.sink.vocabulary import LIFE, begin_of, described
 
 
 class KafkaFeed:
@@ -40,7 +40,7 @@ class KafkaFeed:
     def claim(self, *tables: tuple[TableSchema, TableName], life: str = LIFE) -> None:
         """Returns when the brokers show who leads the topics: for a moment after they are made, nobody does."""
         begun = tables or [described()]
-        self.sink.claim(life, begun, self.permit)
+        self.sink.claim(life, begin_of(begun), begun, self.permit)
         self.shown([self.topics.of(name) for table, name in begun if table.kind is not TableKind.VIEW])
 
     def shown(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
