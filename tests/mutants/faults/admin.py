@@ -89,14 +89,14 @@ ADMIN = (
     ),
     Fault(
         "a drained node loses its lease",
-        "put = Put(key, encode(replace(record, draining=draining)), found.lease)",
-        "put = Put(key, encode(replace(record, draining=draining)))",
+        "put = _put(key, replace(record, draining=draining), found.lease)",
+        "put = _put(key, replace(record, draining=draining))",
         tests=_STORE,
     ),
     Fault(
         "a request to resign outlives the owner that it is for",
-        "put = Put(self._layout.resign, encode(ResignRequest(epoch=owner.epoch)), leader.lease)",
-        "put = Put(self._layout.resign, encode(ResignRequest(epoch=owner.epoch)))",
+        "put = _put(self._layout.resign, ResignRequest(epoch=owner.epoch), leader.lease)",
+        "put = _put(self._layout.resign, ResignRequest(epoch=owner.epoch))",
         tests=_STORE,
     ),
     Fault(
@@ -129,8 +129,8 @@ ADMIN = (
     ),
     Fault(
         "a node that is not ready says that it is",
-        "status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK",
-        "status = HTTPStatus.OK",
+        "                if reason:\n                    return HTTPStatus.SERVICE_UNAVAILABLE,",
+        "                if False:\n                    return HTTPStatus.SERVICE_UNAVAILABLE,",
         tests=("tests/unit/admin/test_http_server.py",),
     ),
 )

@@ -85,8 +85,8 @@ CHANGEFEED = (
     ),
     Fault(
         "the last route that matches a table decides",
-        "return next((route for route in self.root if route.from_.matches(name)), None)",
-        "return next((route for route in reversed(self.root) if route.from_.matches(name)), None)",
+        "return min((number for number in self.like(name) if self[number].matches(name)), default=None)",
+        "return max((number for number in self.like(name) if self[number].matches(name)), default=None)",
         tests=("tests/unit/changefeed/config/tables",),
     ),
     Fault(

@@ -114,8 +114,8 @@ SINK = (
     ),
     Fault(
         "rows do not wait for the majority",
-        '_MAJORITY = {"w": "majority"}\n_UPDATE =',
-        '_MAJORITY = {"w": 1}\n_UPDATE =',
+        '_MAJORITY = {"w": "majority"}\n_NO_UPDATE =',
+        '_MAJORITY = {"w": 1}\n_NO_UPDATE =',
         tests=("tests/unit/sink/mongodb/rows/test_bulk_command.py", Seeds(count=12)),
     ),
     Fault(

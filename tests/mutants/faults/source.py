@@ -121,7 +121,7 @@ SOURCE = (
     ),
     Fault(
         "the truncation of an array is lost",
-        '            found.truncated.append((path, int.from_bytes(value, "little")))\n',
+        '            found.truncated.append((path, int.from_bytes(diff[begin:end], "little")))\n',
         "            continue\n",
     ),
     Fault(
