@@ -18,7 +18,7 @@ from tests.component.processor.spark.held_workers import HeldWorkers
 from tests.e2e.node.conftest import PATIENCE
 from tests.until import until
 
-pytestmark = pytest.mark.costly("a node with Spark of its own, whose tasks are held for minutes")
+pytestmark = pytest.mark.soak
 
 
 @pytest.fixture
