@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -52,9 +52,15 @@ def rank(value: Any) -> int:
     """MongoDB's canonical type. Values of one rank compare by value, others by their ranks. Missing counts as null."""
     if value is None or value is MISSING:
         return 5
-    if isinstance(value, Code) and value.scope is not None:
-        return 65
-    return next((number for kinds, number in _RANKS if isinstance(value, kinds)), 100)
+    kind = type(value)
+    found = _RANK_OF.get(kind)
+    if found is None:
+        found = _RANK_OF[kind] = next((number for kinds, number in _RANKS if issubclass(kind, kinds)), 100)
+    return 65 if found == 60 and value.scope is not None else found
+
+
+_RANK_OF: dict[type, int] = {}
+"""Of the classes that were asked for."""
 
 
 def same_type(left: Any, right: Any) -> bool:
@@ -78,6 +84,12 @@ def compare(left: Any, right: Any) -> int:
             return _sign(key(left), key(right))
 
 
+def equality_key(value: Any) -> Hashable | None:
+    """Equal for values that `compare` as equal, NaN included. None: only `compare` can tell, as for a document."""
+    number = rank(value)
+    return (number, _KEYS.get(number, _itself)(value)) if number in _WITH_KEY else None
+
+
 def is_nan(value: Any) -> bool:
     return rank(value) == 10 and _number(value)[0] == 0
 
@@ -89,7 +101,9 @@ def _sign(left: Any, right: Any) -> int:
 def _number(value: Any) -> tuple[int, Decimal | int | float]:
     """NaN sorts below every number. Ints and floats are not converted, since Python compares them exactly."""
     number = value.to_decimal() if isinstance(value, Decimal128) else value
-    return (0, 0) if number != number else (1, number)  # noqa: PLR0124 -- true for NaN only, of float and of Decimal
+    if number.is_nan() if isinstance(number, Decimal) else number != number:  # noqa: PLR0124 -- true for NaN only
+        return 0, 0  # Python does not even compare a signaling NaN
+    return 1, number
 
 
 def regex_parts(value: Regex[str] | re.Pattern[str]) -> tuple[str, str]:
@@ -135,6 +149,9 @@ _KEYS: dict[int, Callable[[Any], Any]] = {
     55: _pointer,
     127: lambda _: 0,
 }
+
+
+_WITH_KEY = frozenset({*_KEYS, 15, 35, 40, 47} - {55})
 
 
 def _compare_documents(left: Mapping[str, Any], right: Mapping[str, Any]) -> int:

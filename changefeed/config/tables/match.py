@@ -12,7 +12,7 @@ numbers compare across their types; `$gt` and the like compare only within one B
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from pydantic_core import CoreSchema, core_schema
 from changefeed.config.tables.regex.cursor import Unsupported
 from changefeed.config.tables.regex.regular_expression import OPTIONS, RegularExpression
 from changefeed.config.wording import Mistake, did_you_mean, shown
-from changefeed.documents.bson_order import MISSING, compare, is_nan, regex_parts, same_type
+from changefeed.documents.bson_order import MISSING, compare, equality_key, is_nan, regex_parts, same_type
 from changefeed.documents.document import Document
 
 _ORDERINGS: dict[str, Callable[[int], bool]] = {
@@ -80,6 +80,29 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
+class Values:
+    """Of `$eq` and `$in`. A long list costs a value no more than a short one, unless it has documents or arrays."""
+
+    keys: frozenset[Hashable]
+    others: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[Any]) -> Values:
+        keys, others = set(), []
+        for value in values:
+            key = equality_key(value)
+            if key is None:
+                others.append(value)
+            else:
+                keys.add(key)
+        return cls(frozenset(keys), tuple(others))
+
+    def has(self, value: Any) -> bool:
+        key = equality_key(value)
+        return key in self.keys if key is not None else any(_compares("$eq", value, other) for other in self.others)
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """True if any value at the path passes."""
 
@@ -100,8 +123,8 @@ class Field:
                 return value is not MISSING
             case "$regex":
                 return _matches(self.operand, value)
-            case "$in":
-                return any(_compares("$eq", value, operand) for operand in self.operand)
+            case "$eq" | "$in":
+                return bool(self.operand.has(value))
             case ordering:
                 return _compares(ordering, value, self.operand)
 
@@ -231,7 +254,7 @@ def _logical(operator: str, value: Any, at: str) -> Node:
 
 def _field(path: str, value: Any, at: str) -> Node:
     if not isinstance(value, Mapping) or not any(key.startswith("$") for key in value):
-        return Field(path, "$eq", _literal(value, at))
+        return Field(path, "$eq", Values.of([_literal(value, at)]))
     parts = []
     for operator, operand in value.items():
         here = f"{at}.{operator}"
@@ -247,12 +270,13 @@ def _field(path: str, value: Any, at: str) -> Node:
 
 def _condition(path: str, operator: str, operand: Any, beside: Mapping[str, Any], at: str) -> Node:
     match operator:
-        case "$ne":
-            return Not(Field(path, "$eq", _literal(operand, at)))
+        case "$eq" | "$ne":
+            equal = Field(path, "$eq", Values.of([_literal(operand, at)]))
+            return equal if operator == "$eq" else Not(equal)
         case "$in" | "$nin":
             if not isinstance(operand, list) or not operand:
                 raise Mistake(f"at {at!r}: found {shown(operand)}; {operator} takes a list of one or more values")
-            condition = Field(path, "$in", tuple(_literal(operand, at)))
+            condition = Field(path, "$in", Values.of(_literal(operand, at)))
             return condition if operator == "$in" else Not(condition)
         case "$exists":
             if not isinstance(operand, bool):

@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from changefeed.config.tables.match import MatchExpression
+from changefeed.config.tables.match import MatchExpression, Values
+from changefeed.documents.bson_order import compare, same_type
+from tests.work import lines_run
 
 NAN = float("nan")
 
@@ -100,6 +102,12 @@ def accepts(query: dict[str, Any], document: dict[str, Any]) -> bool:
         ({"a.0": 1}, {"a": [{"0": 1}]}, True),
         ({"a.0.b": 1}, {"a": [[{"b": 1}]]}, True),
         ({"a.0": 1}, {"a": {"0": 1}}, True),
+        # lists
+        ({"a": {"$in": [1, "x", {"b": 1}]}}, {"a": Decimal128("1.0")}, True),
+        ({"a": {"$in": [1, "x", {"b": 1}]}}, {"a": {"b": 1.0}}, True),
+        ({"a": {"$in": [1, True]}}, {"a": False}, False),
+        ({"a": {"$in": [None]}}, {}, True),
+        ({"a": {"$gt": 5}}, {"a": Decimal128("sNaN")}, False),
         # texts
         ({"a": {"$regex": "^de"}}, {"a": "debug"}, True),
         ({"a": {"$regex": "^DE", "$options": "i"}}, {"a": "debug"}, True),
@@ -179,3 +187,15 @@ def test_json_reads_as_the_user_wrote_it(written: dict[str, Any]) -> None:
 )
 def test_an_expression_knows_whether_the_key_is_enough(query: dict[str, Any], key_only: bool) -> None:
     assert MatchExpression.parse(query).key_only is key_only
+
+
+def test_a_long_list_costs_a_value_no_more_than_a_short_one() -> None:
+    """By executed lines."""
+    short, long = (MatchExpression.parse({"a": {"$in": [f"v{i}" for i in range(n)]}}) for n in (1, 10_000))
+    assert lines_run(lambda: long.accepts({"a": "w"})) == lines_run(lambda: short.accepts({"a": "w"}))
+
+
+@given(st.lists(_VALUES, min_size=1, max_size=3), _VALUES)
+def test_a_list_contains_what_compares_as_equal_to_one_of_its_values(listed: list[Any], value: Any) -> None:
+    expected = any(same_type(value, one) and compare(value, one) == 0 for one in listed)
+    assert Values.of(listed).has(value) is expected
