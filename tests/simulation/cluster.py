@@ -49,6 +49,7 @@ from tests.simulation.clockwork.machine import Machine, Process, Thread
 from tests.simulation.clockwork.network import EtcdLine, Network
 from tests.simulation.clockwork.telephone import Exchange, SimulatedSwitchboard
 from tests.simulation.judgement.agreement import DATABASES
+from tests.simulation.messages.broker import ModelBroker
 from tests.simulation.messages.store import ModelStore
 from tests.simulation.source.server import SourceServer
 from tests.simulation.source.sharded.cluster import ClusterSource
@@ -98,6 +99,8 @@ class Cluster:
         self.target = TargetServer(machine, self.network)
         self.store = ModelStore()
         """Where a sink of files has them."""
+        self.broker = ModelBroker()
+        self.broker.refuses = lambda topic: topic.rpartition(".")[2] in self.target.refuses_rows_of
         self.nodes: dict[str, Node] = {}
         self.resources_by_process: dict[Process, WorkerResources] = {}
         self.exchange = Exchange(self.network)

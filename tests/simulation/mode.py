@@ -9,7 +9,7 @@ _SHARDED = 0.3
 """The part of the runs whose source is a sharded cluster."""
 _MESSAGES = 0.2
 """The part of the runs with a replica set as source whose sink is one of messages."""
-MESSAGES = ("files",)
+MESSAGES = ("files", "topics")
 SWITCHES = ("limited", "delayed", "kept", "slow", "refusing")
 """The fields of a mode that are switches, under the same name as on the command line."""
 
@@ -32,7 +32,7 @@ class Mode:
     refusing: bool = False
     """The target refuses many changes of rows that it has."""
     sink: str | None = None
-    """`mongodb`, or a sink of messages: `files`. Those of a sharded source are not written."""
+    """`mongodb`, or a sink of messages: `files`, `topics`. Those of a sharded source are not written."""
 
     def __str__(self) -> str:
         """As on the command line."""

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.judgement.agreement import Agreement
 from tests.simulation.judgement.judge import Judge
 from tests.simulation.judgement.source_counts import count_source
-from tests.simulation.messages.file_judge import FileJudge
+from tests.simulation.messages.sinks import judge_of, with_messages
 from tests.simulation.mode import MESSAGES, SWITCHES, Mode
 from tests.simulation.slow_table import SlowTable
 from tests.simulation.source.row_keys import KEYS, in_order, keys_of
@@ -123,9 +123,9 @@ def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
     machine.count(f"capture: {capture}")
     options = _configuration(machine.seed, random, agreement, always, letters=mode.refusing)
     if messages:
-        options = _with_messages(options, sink, random, images=capture is Capture.CHANGE_STREAM)
+        options = with_messages(options, sink, random, images=capture is Capture.CHANGE_STREAM)
     configuration = Configuration.parse({**options, **_waits(random, mode)})
-    judge = cluster.judge = _JUDGES[sink](cluster, agreement)
+    judge = cluster.judge = judge_of(sink, cluster, agreement, configuration)
     share, clones = random.choice(_DENSE_DDL if kept else _DDL), always is Capture.OPLOG
     workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept)
     machine.count(f"start: {configuration.start}")
@@ -281,23 +281,6 @@ def _waits(random: Random, mode: Mode) -> dict[str, Any]:
     limits = {"copy_limit": random.choice(_LIMITS), "apply_limit": random.choice(_LIMITS)} if mode.limited else {}
     delay = {"delay": random.choice(("1s", "3s", "10s"))} if mode.delayed else {}
     return {**limits, **delay}
-
-
-def _with_messages(options: dict[str, Any], sink: str, random: Random, *, images: bool) -> dict[str, Any]:
-    """Without what means nothing there. `images`: the source may show the documents before and after a change."""
-    senseless = ("on_occupied", "on_divergence", "dead_letter")
-    kept = {name: value for name, value in options.items() if name not in senseless}
-    pipeline = {name: value for name, value in options["pipeline"].items() if name != "pre_images"}
-    shown = {"images": random.choice(("none", "available"))} if images else {}
-    return {**kept, "pipeline": pipeline, "sink": _SINKS[sink](random), **shown}
-
-
-def _files(random: Random) -> str:
-    return f"file:///feed?format={random.choice(('json', 'bson'))}&compression=none&commit_interval={random.choice((1, 1, 3))}s"
-
-
-_SINKS: Mapping[str, Callable[[Random], str]] = {"files": _files}
-_JUDGES: Mapping[str, Callable[[Cluster, Agreement], Judge]] = {"mongodb": Judge, "files": FileJudge}
 
 
 @dataclass

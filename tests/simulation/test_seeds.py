@@ -82,6 +82,11 @@ def test_files_hold_what_the_source_has_had(pool: Pool) -> None:
     assert not red, red
 
 
+def test_topics_hold_what_the_source_has_had(pool: Pool) -> None:
+    red = _red(many(pool, range(8), sink="topics", sharded=False))
+    assert not red, red
+
+
 def test_where_nothing_goes_wrong_all_is_well(pool: Pool) -> None:
     red = _red(many(pool, range(8), faults=False))
     assert not red, red

@@ -35,6 +35,9 @@ import processor.task.window_task
 import processor.task.worker_resources
 import sink.files.data_writer
 import sink.files.file_event_sink
+import sink.kafka.brokers.clients
+import sink.kafka.feed_claim
+import sink.kafka.reading.topic_reader
 import sink.mongodb.rows.write_run
 import source.opening
 import source.oplog.row_reader
@@ -48,6 +51,7 @@ from processor.task.worker_resources import ChangefeedResources
 from tests.simulation.clockwork import substitutes
 from tests.simulation.cluster import BUDGET, LOOK_EVERY, Cluster
 from tests.simulation.judgement.step_checks import CheckedLanes, checked_barrier
+from tests.simulation.messages.broker_clients import BrokerClients, ClientsByProcess
 from tests.simulation.messages.store import StoreLine
 from tests.simulation.source.client import SourceClient
 from tests.simulation.source.sharded.client import ShardClient
@@ -84,7 +88,7 @@ def wired(cluster: Cluster) -> Iterator[None]:
     def store(place: StorePlace, files: object = None) -> StoreLine:
         return StoreLine(cluster.store, cluster.network)
 
-    names = count()
+    names, brokers = count(), BrokerClients(cluster.broker, cluster.network)
     copy = processor.copy.steps._done
     resources_by_process = _ResourcesByProcess(cluster)
     decoder = cluster.decoder
@@ -103,6 +107,11 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (owner.deployments.leftovers, "_EVERY_SECONDS", 5.0),
         (sink.files.file_event_sink, "open_store", store),
         (sink.files.data_writer, "secrets", SimpleNamespace(token_hex=lambda _: f"{next(names):06}")),
+        (sink.kafka.brokers.clients, "Producer", brokers.producer),
+        (sink.kafka.brokers.clients, "AdminClient", brokers.admin),
+        (sink.kafka.brokers.clients, "_clients", ClientsByProcess(lambda: cluster.process)),
+        (sink.kafka.feed_claim, "Consumer", brokers.consumer),
+        (sink.kafka.reading.topic_reader, "Consumer", BrokerClients(cluster.broker).consumer),
         (owner.tables.node_standings, "PATIENCE", timedelta(seconds=3)),
         (owner.tables.node_standings, "SERVES_FOR", timedelta(seconds=2)),
         (owner.tables.node_standings, "INHERITS", timedelta(seconds=6)),

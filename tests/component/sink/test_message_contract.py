@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,24 +20,39 @@ from sink.events.pos import pos_of
 from sink.reading.stored_message import StoredMessage
 from tests.component.sink.messages import Messages, filed, in_topics
 from tests.component.sink.vocabulary import A, B, described, insert, moment, named, text_of
+from tests.simulation.messages.broker import ModelBroker
+from tests.simulation.messages.broker_clients import BrokerClients
 
 _BOTH = described(A), described(B, "b")
 
 
-@pytest.fixture(params=["folder", "topics"])
+@pytest.fixture
+def model_of_kafka(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The simulation's."""
+    clients = BrokerClients(ModelBroker())
+    monkeypatch.setattr("sink.kafka.brokers.clients.Producer", clients.producer)
+    monkeypatch.setattr("sink.kafka.brokers.clients.AdminClient", clients.admin)
+    monkeypatch.setattr("sink.kafka.feed_claim.Consumer", clients.consumer)
+    monkeypatch.setattr("sink.kafka.reading.topic_reader.Consumer", clients.consumer)
+    return SimpleNamespace(bootstrap="model:9092")
+
+
+@pytest.fixture(params=["folder", "topics", "modelled topics"])
 def messages(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Messages]:
     match request.param:
         case "folder":
             made = filed(f"file://{tmp_path}/orders")
         case "bucket":
             made = filed(request.getfixturevalue("bucket"))
+        case "modelled topics":
+            made = in_topics(request.getfixturevalue("model_of_kafka"))
         case _:
             made = in_topics(request.getfixturevalue("kafka"))
     with closing(made):
         yield made
 
 
-in_a_bucket_too = pytest.mark.parametrize("messages", ["folder", "bucket", "topics"], indirect=True)
+in_a_bucket_too = pytest.mark.parametrize("messages", ["folder", "bucket", "topics", "modelled topics"], indirect=True)
 """What each kind of store has a part in. Beyond that, a bucket differs from a folder below the port of stores, which has a contract of its own."""
 
 

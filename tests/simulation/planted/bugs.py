@@ -16,6 +16,7 @@ from tests.simulation.planted.letter_bugs import LETTER_BUGS
 from tests.simulation.planted.message_bugs import MESSAGE_BUGS
 from tests.simulation.planted.owner_bugs import OWNER_BUGS
 from tests.simulation.planted.step_bugs import STEP_BUGS
+from tests.simulation.planted.topic_bugs import TOPIC_BUGS
 from tests.simulation.planted.window_bugs import WINDOW_BUGS
 
 FAMILIES: Mapping[str, Mapping[str, Bug]] = {
@@ -28,6 +29,7 @@ FAMILIES: Mapping[str, Mapping[str, Bug]] = {
     "clusters": CLUSTER_BUGS,
     "steps": STEP_BUGS,
     "messages": MESSAGE_BUGS,
+    "topics": TOPIC_BUGS,
 }
 BUGS: Mapping[str, Bug] = {name: bug for family in FAMILIES.values() for name, bug in family.items()}
 ALWAYS = sorted(min(family, key=lambda name: family[name].found_within) for family in FAMILIES.values())
