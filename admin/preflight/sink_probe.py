@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from admin.preflight.deployments.cluster_part import part_of_a_cluster
 from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
@@ -14,7 +15,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.errors import SinkRefused, SluiceError
 from changefeed.table import TableName
 from credentials.expansion import expanded
-from sink.mongodb.connection import Client, connect, refused_member
+from sink.mongodb.connection import Client, connect, holds_documents, refused_member
 from sink.mongodb.errors import translated
 from sink.opening import event_sink
 from source.connection import HELLO
@@ -80,7 +81,7 @@ def look_at_tables(configuration: Configuration, tables: Collection[TableName]) 
     ):
         names = {db: set(client[db].list_collection_names()) for db in {table.db for table in tables}}
         there = [table for table in tables if table.coll in names[table.db]]
-        filled = threads.map(lambda table: client[table.db][table.coll].find_one({}, {"_id": 1}) is not None, there)
+        filled = threads.map(partial(holds_documents, client), there)
         occupied = frozenset(table for table, full in zip(there, filled, strict=True) if full)
     return TargetTables(missing=frozenset(tables) - frozenset(there), occupied=occupied)
 

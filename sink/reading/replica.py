@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import bson
-from pymongo.write_concern import WriteConcern
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
@@ -221,7 +220,8 @@ class MongoReplica:
 
     def _empty(self, name: TableName) -> None:
         with translated(f"emptying {name}"):
-            self._client.get_database(name.db, write_concern=WriteConcern(w="majority"))[name.coll].delete_many({})
+            deletes = [{"q": {}, "limit": 0}]
+            self._client[name.db].command({"delete": name.coll, "deletes": deletes, "writeConcern": {"w": "majority"}})
 
     def _planned(self, shown: Shown) -> tuple[DownstreamDdl, ...]:
         """What is to be done. The replica's own knowledge is afterwards as if it was done."""

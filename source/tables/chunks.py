@@ -16,6 +16,7 @@ uneven, or empty: a chunk whose reading takes too long is divided where it is (`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Any, TypeVar
@@ -138,13 +139,15 @@ def sampled(client: Client, name: TableName, documents: int, wanted: int) -> lis
     size = min(wanted * _SAMPLES_PER_CHUNK, _LARGEST_SAMPLE, documents // _SMALLEST_FRACTION)
     if size < 1:
         return []
-    table = client[name.db].get_collection(name.coll).with_options(_RAW)
+    stages = [{"$sample": {"size": size}}, {"$project": {"_id": 1}}]
+    command = {"aggregate": name.coll, "pipeline": stages, "cursor": {}, "maxTimeMS": _SPLITTING_MS}
     found: list[RawBSONDocument] = []
     try:
-        with table.aggregate(
-            [{"$sample": {"size": size}}, {"$project": {"_id": 1}}], maxTimeMS=_SPLITTING_MS
-        ) as sample:
-            found.extend(document for document in map(_short, sample) if document is not None)
+        cursor: Any = client[name.db].cursor_command(
+            command, codec_options=_RAW, read_preference=client.read_preference
+        )
+        with closing(cursor):
+            found.extend(document for document in map(_short, cursor) if document is not None)
     except OperationFailure as error:
         if error.code not in _ENDS_THE_SAMPLE:
             raise

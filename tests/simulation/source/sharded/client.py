@@ -84,9 +84,6 @@ class _Owned:
 class ShardDatabase(Database):
     _client: ShardClient
 
-    def __getitem__(self, coll: str) -> Any:
-        return _Sampled(self, coll) if self._db not in ("local", "admin") else super().__getitem__(coll)
-
     def command(
         self, command: str | Mapping[str, Any], value: Any = 1, *, session: Session | None = None, **options: Any
     ) -> Any:
@@ -134,8 +131,18 @@ class ShardDatabase(Database):
                 return iter(self._indexes(TableName(self._db, body["listIndexes"])))
             case "find" if self._db == "local":
                 return self._all_entries(body)
+            case "aggregate":
+                return self._sample(body)
         reply: dict[str, Any] = bson.decode(bytes(self._find(body).raw), _DECODED)
         return iter(reply["cursor"]["firstBatch"])
+
+    def _sample(self, body: Mapping[str, Any]) -> Iterator[Any]:
+        """With the documents that the shard does not own."""
+        local = self._client.shard.collections.get(TableName(self._db, body["aggregate"]))
+        keys = ordered({*local.orphans, *self._owned_now(local)}) if local is not None else []
+        size = min(body["pipeline"][0]["$sample"]["size"], len(keys))
+        for key in self._client.network.machine.random.sample(keys, size):
+            yield RawBSONDocument(bson.encode({"_id": key}))
 
     def _listed(self) -> list[dict[str, Any]]:
         return [
@@ -284,26 +291,6 @@ class ShardDatabase(Database):
         part, find.rows = find.rows[:most], [] if body.get("limit") else find.rows[most:]
         found = {kind: part, "id": Int64(cursor if find.rows else 0), "ns": "x", "atClusterTime": find.at.to_bson()}
         return RawBSONDocument(bson.encode({"cursor": found, "operationTime": find.at.to_bson(), "ok": 1.0}))
-
-
-class _Sampled:
-    """A collection of which a random sample is read."""
-
-    def __init__(self, database: ShardDatabase, coll: str) -> None:
-        self._database, self._coll = database, coll
-
-    def with_options(self, *_: object, **__: object) -> _Sampled:
-        return self
-
-    @contextmanager
-    def aggregate(self, pipeline: list[Mapping[str, Any]], **_: object) -> Iterator[list[RawBSONDocument]]:
-        """With the documents that the shard does not own."""
-        client = self._database._client
-        client.travel()
-        local = client.shard.collections.get(TableName(self._database._db, self._coll))
-        keys = ordered({*local.orphans, *self._database._owned_now(local)}) if local is not None else []
-        size = min(pipeline[0]["$sample"]["size"], len(keys))
-        yield [RawBSONDocument(bson.encode({"_id": key})) for key in client.network.machine.random.sample(keys, size)]
 
 
 def _is_of(chunk: Mapping[str, Any], collection: Mapping[str, Any], shard: Shard) -> bool:
