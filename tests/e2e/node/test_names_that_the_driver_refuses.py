@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,11 +70,11 @@ def test_such_a_table_is_replicated_like_any_other(
     sluice("changefeed", "create", "-", input=yaml.safe_dump({**feed, "capture": capture}))
     try:
         for name in _NAMES:
-            until(lambda name=name: equal(name), f"the copy of {name}")
+            until(partial(equal, name), f"the copy of {name}")
             source.write(name, {"_id": "more", "n": -1})
             source.run("update", name, updates=[{"q": {"_id": 7}, "u": {"$set": {"added": {"x": 1}}}}])
             source.run("delete", name, deletes=[{"q": {"_id": 8}, "limit": 1}])
-            until(lambda name=name: equal(name), f"the changes of {name}")
+            until(partial(equal, name), f"the changes of {name}")
         source.write("later..made", {"_id": 1})
         source.run("createIndexes", "ends.", indexes=indexes)
         source.run("collMod", "a..b", validator={"n": {"$exists": True}}, validationLevel="moderate")
@@ -81,7 +82,7 @@ def test_such_a_table_is_replicated_like_any_other(
         source_client.admin.command({"renameCollection": full, "to": f"{database}.other..name"})
         until(lambda: target.names() >= {"later..made", "other..name"}, "the DDL")
         for name in ("a..b", "ends.", "later..made", "other..name"):
-            until(lambda name=name: equal(name), f"{name} after the DDL")
+            until(partial(equal, name), f"{name} after the DDL")
         assert "two...dots" not in target.names()
         assert "identical" in sluice("verify", database)
 
