@@ -25,6 +25,8 @@ _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 _OTHER_SET = re.compile(r'No replica set members available for replica set name "(?P<name>[^"]*)"')
 _COMMAND = re.compile(r"(?P<refused>not authorized on .*? to execute command) \{ (?P<name>\w+): .*", re.DOTALL)
 """The server repeats the whole command, with the session and the cluster time."""
+_MOST = 4_000
+"""Characters. A server repeats the index or the validator that it refuses, of up to 16 MB."""
 WRONG_CREDENTIALS = frozenset({11, 18, 334})
 """UserNotFound, AuthenticationFailed, MechanismUnavailable."""
 ATLAS = 8000
@@ -43,6 +45,8 @@ def in_one_line(text: str, details: Mapping[str, Any] | None = None) -> str:
         return f"{_plain(said)} ({members})" if members else _plain(said)
     if details and "errmsg" in details:
         text = str(details["errmsg"])
+    if (more := len(text) - _MOST) > 0:
+        text = f"{text[:_MOST]} .. ({more:,} more characters)"
     return _plain(text) + _code(details)
 
 

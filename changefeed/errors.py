@@ -24,6 +24,7 @@ SluiceError
 │   ├── source_unsupported          the source lacks a needed feature (a standalone server, an old version)
 │   ├── ddl_refused                 the target refused a DDL
 │   ├── ddl_unsupported             the sink cannot express a DDL
+│   ├── definitions_too_large   the definitions of a changefeed's tables are more than etcd should hold
 │   ├── ddl_ambiguous               after a crash the downstream is neither as before a DDL nor as after it
 │   ├── name_taken                  a table comes under the name of another one downstream, and no route asks for that
 │   ├── target_occupied             the collection that a copy would fill already holds documents
@@ -173,6 +174,10 @@ class DdlRefused(PermanentError):
 
 class DdlUnsupported(PermanentError):
     code = "ddl_unsupported"
+
+
+class DefinitionsTooLarge(PermanentError):
+    code = "definitions_too_large"
 
 
 class DdlAmbiguous(PermanentError):

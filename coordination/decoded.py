@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from changefeed.capture import DECIDED
+from changefeed.documents.document import Document
 from changefeed.errors import RecordUnreadable
 from changefeed.lifecycle import ErrorReport
 from changefeed.records import Assignment, ChangefeedId, NodeHealth, NodeId, NodeRecord, PositionReport, Role
 from changefeed.table import TableSchema
 from coordination.etcd.protocol import KeyValue
 from coordination.key_group import KeyGroup, MirroredValue
+from coordination.large.large_store import LargeReader
 from coordination.layout import Layout, child, decode
 from coordination.mirror import View
 from coordination.parts import JoinedAssignment, JoinedReport
@@ -39,6 +41,16 @@ class _Records:
     records: Mapping[str, Any]
     last: str = ""
     """No key is greater."""
+    large: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """What records refer to, by their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Referring:
+    """A record and the large values that it refers to."""
+
+    record: object
+    large: frozenset[str]
 
 
 class Decoded:
@@ -54,6 +66,7 @@ class Decoded:
         self._singles: dict[str, tuple[KeyValue, Any]] = {}
         self._assignments: dict[str, JoinedAssignment] = {}
         self._reports: dict[str, JoinedReport] = {}
+        self._large = LargeReader()
 
     def group(self, kind: type[T], view: View, group: str) -> Mapping[str, StoredRecord[T]]:
         """The records of a group in key order, by the node, table or position in their key.
@@ -63,7 +76,7 @@ class Decoded:
         source = view.group(group)
         known = self._groups.get(group) or _Records(KeyGroup(), {})
         if known.source is not source:
-            known = self._groups[group] = _refreshed(kind, group, source, known)
+            known = self._groups[group] = self._refreshed(kind, view, group, known)
         return known.records
 
     def nodes(self, view: View) -> Mapping[NodeId, StoredRecord[NodeRecord]]:
@@ -76,6 +89,11 @@ class Decoded:
                 for _, kv in sorted(view.group(self._layout.nodes).items())
             }
         return {NodeId(node): stored for node, stored in found.items()}
+
+    def large(self, *groups: str) -> frozenset[str]:
+        """The large values that the records of these groups refer to, as they were last asked for."""
+        found = (self._groups[group].large.values() for group in groups if group in self._groups)
+        return frozenset().union(*(names for of_group in found for names in of_group))
 
     def derived(
         self, kind: type[T], view: View, group: str, entry: Callable[[str, StoredRecord[T]], tuple[K, V] | None]
@@ -134,6 +152,44 @@ class Decoded:
         joined = self._reports[main] = known.then(kv, view.group(f"{main}/"))
         return joined.report
 
+    def _refreshed(self, kind: type[Any], view: View, group: str, known: _Records) -> _Records:
+        source = view.group(group)
+        records, last, in_order, large = dict(known.records), known.last, True, dict(known.large)
+        for key in sorted(source.changed_since(known.source)):
+            name, kv, before = child(key, group), source.get(key), known.source.get(key)
+            if kv is None:
+                records.pop(name, None)
+                large.pop(key, None)
+            elif before is None or before.mod_rev != kv.mod_rev:
+                found = self._read(kind, view, kv)
+                large.pop(key, None)
+                if isinstance(found, _Referring):
+                    large[key] = found.large
+                record = found.record if isinstance(found, _Referring) else found
+                records[name] = StoredRecord(record, kv.create_rev, kv.mod_rev)
+                in_order = in_order and (before is not None or key > last)
+                last = max(last, key)
+        if not in_order:
+            records = {name: records[name] for name in (child(key, group) for key in sorted(source))}
+        return _Records(source, records, last, large)
+
+    def _read(self, kind: type[Any], view: View, kv: KeyValue) -> Any:
+        """There are many schemas, so their values are kept as records only."""
+        if kind is TableSchema and isinstance(kv, MirroredValue):
+            return kv.read_once(partial(self._decoded, kind, view))
+        return self._decoded(kind, view, kv)
+
+    def _decoded(self, kind: type[Any], view: View, kv: KeyValue) -> Any:
+        names = set[str]()
+
+        def large(name: str) -> Document:
+            assert view.etcd is not None, "expected the view of a mirror"
+            names.add(name)
+            return self._large.read(view.etcd, self._layout.large_beside(kv.key), name, kv)
+
+        record = decode(kind, kv, large)
+        return _Referring(record, frozenset(names)) if names else record
+
 
 def _node(kv: KeyValue, layout: Layout) -> NodeRecord:
     """It may be of a newer release, so it is not taken to lack anything."""
@@ -156,25 +212,3 @@ def _node(kv: KeyValue, layout: Layout) -> NodeRecord:
             refilters=True,
             health=NodeHealth(ready=False, error=report),
         )
-
-
-def _read(kind: type[T], kv: KeyValue) -> T:
-    """There are many schemas, so their values are kept as records only."""
-    if kind is TableSchema and isinstance(kv, MirroredValue):
-        return kv.read_once(partial(decode, kind))
-    return decode(kind, kv)
-
-
-def _refreshed(kind: type[Any], group: str, source: KeyGroup, known: _Records) -> _Records:
-    records, last, in_order = dict(known.records), known.last, True
-    for key in sorted(source.changed_since(known.source)):
-        name, kv, before = child(key, group), source.get(key), known.source.get(key)
-        if kv is None:
-            records.pop(name, None)
-        elif before is None or before.mod_rev != kv.mod_rev:
-            records[name] = StoredRecord(_read(kind, kv), kv.create_rev, kv.mod_rev)
-            in_order = in_order and (before is not None or key > last)
-            last = max(last, key)
-    if not in_order:
-        records = {name: records[name] for name in (child(key, group) for key in sorted(source))}
-    return _Records(source, records, last)

@@ -90,6 +90,10 @@ class FencedStore:
         """What is apart is read here. After an unknown outcome, `settle` comes first."""
         return self._etcd.range(prefix)
 
+    def keys(self, prefix: str) -> Sequence[str]:
+        """As `range`, without the values."""
+        return self._etcd.keys(prefix)
+
     def settle(self) -> int:
         """A revision at which the outcome of every earlier transaction is visible. It calls etcd only if an outcome is unknown."""
         return self.begin_turn() if self._unknown_turn >= self._turn else self._last_rev

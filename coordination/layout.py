@@ -21,12 +21,14 @@
                          rows
         ~position/<id>/<node>
                        <node>/<part>
+        ~~large/<id>/<digest>-<bytes>/<piece>
 
 **Apart.** The reports of the nodes change ten times a second while rows flow, and only the owner needs them all. They stand behind all other
-keys (`~` does), so a node can mirror the rest as one range (`Mirror`).
+keys (`~` does), so a node can mirror the rest as one range (`Mirror`). What stands behind `~~` no node mirrors.
 
 A value is a JSON object: the fields of its record, and the version of its format, such as `"v": 1`. So `etcdctl get` shows readable
-text. A reader ignores fields that it does not know. A newer `v` is an error.
+text. A reader ignores fields that it does not know. A newer `v` is an error. A large document of a record may stand beside it
+(`large/large_values.py`).
 
 **Groups.** Keys with one parent (`.../schema/`) are a group. The mirror copies, and readers read, whole groups.
 
@@ -48,6 +50,7 @@ from urllib.parse import quote, unquote
 
 from pydantic import TypeAdapter, ValidationError
 
+from changefeed.documents.document import Document
 from changefeed.errors import ConfigurationError, InvariantError, RecordUnreadable
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedId, NodeId
@@ -56,6 +59,12 @@ from coordination.etcd.protocol import KeyValue
 
 _VERSIONS: Mapping[str, int] = {"AssignmentPart": 2, "Barrier": 2, "PositionReport": 2}
 """Of the kinds of records whose format has changed since 0.1."""
+
+_REFERRING = 2
+"""The format of a record that refers to large documents. 0.1 refuses it."""
+
+REFERENCE = "$large"
+"""In the place of a document. No definition has a field of that name, which a server takes for an operator."""
 
 T = TypeVar("T")
 
@@ -165,6 +174,18 @@ class Layout:
         """All keys from this one on are mirrored only where they are needed."""
         return f"{self.root}~"
 
+    @property
+    def unmirrored(self) -> str:
+        """All keys from this one on are read one by one."""
+        return f"{self.root}~~"
+
+    def large(self, id: ChangefeedId) -> str:
+        return f"{self.unmirrored}large/{_quote(id)}/"
+
+    def large_beside(self, key: str) -> str:
+        """The group of what the record under a key of a changefeed refers to."""
+        return self.large(ChangefeedId(child(key, self.changefeeds)))
+
     def positions(self, id: ChangefeedId) -> str:
         return f"{self.apart}position/{_quote(id)}/"
 
@@ -244,17 +265,27 @@ def child(key: str, group: str) -> str:
     return unquote(key[len(group) :].partition("/")[0])
 
 
-def encode(record: object) -> bytes:
-    """The same record gives the same bytes in every process, since sets are sorted."""
+def encode(record: object, large: Callable[[Document], str | None] | None = None) -> bytes:
+    """The same record gives the same bytes in every process, since sets are sorted. `large`: the names of documents that the record refers to."""
     kind: type[Any] = type(record)
-    fields = _adapter(kind).dump_python(record, exclude_unset=True)
+    version = _VERSIONS.get(kind.__name__, 1)
+
+    def written(document: Document) -> object:
+        nonlocal version
+        name = large(document) if large is not None else None
+        if name is None:
+            return document.written()
+        version = _REFERRING
+        return {REFERENCE: name}
+
+    fields = _adapter(kind).dump_python(record, exclude_unset=True, context=written if large is not None else None)
     if kind is Barrier:
         del fields["held"]
-    version = _VERSIONS.get(kind.__name__, 1)
     return json.dumps({"v": version, **fields}, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def decode(kind: type[T], kv: KeyValue) -> T:
+def decode(kind: type[T], kv: KeyValue, large: Callable[[str], Document] | None = None) -> T:
+    """`large`: reads a document that the record refers to."""
     try:
         fields = json.loads(kv.value)
         version = fields.pop("v")
@@ -263,6 +294,8 @@ def decode(kind: type[T], kv: KeyValue) -> T:
             f'{kv.key}: expected a JSON object with a version "v", found {len(kv.value)} bytes of something else'
         ) from None
     newest = _VERSIONS.get(kind.__name__, 1)
+    if large is not None and version == _REFERRING > newest:
+        version, fields = newest, _restored(fields, large)
     if version not in range(1, newest + 1):
         raise RecordUnreadable(f"{kv.key}: written in format {version!r}, this node reads {newest}; upgrade this node")
     if version < newest:
@@ -273,6 +306,14 @@ def decode(kind: type[T], kv: KeyValue) -> T:
         problems = _problems(error)
         raise RecordUnreadable(f"{kv.key}: not a {kind.__name__}: {'; '.join(problems)}", problems) from None
     return record
+
+
+def _restored(value: Any, large: Callable[[str], Document]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {REFERENCE}:
+            return large(value[REFERENCE])
+        return {name: _restored(each, large) for name, each in value.items()}
+    return [_restored(each, large) for each in value] if isinstance(value, list) else value
 
 
 def readable(key: str, record: object) -> bytes:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import structlog
@@ -51,6 +51,8 @@ class View:
 
     revision: int
     groups: Mapping[str, KeyGroup]
+    etcd: Etcd | None = field(default=None, compare=False, repr=False)
+    """For what no mirror has, and records of the view refer to."""
 
     def group(self, group: str) -> KeyGroup:
         """The keys directly below `group`, which ends with a slash."""
@@ -70,11 +72,12 @@ def group_of(key: str) -> str:
 class Replica:
     """The state of a mirror and how it changes: no I/O, no clock, no threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, etcd: Etcd | None = None) -> None:
         self.revision = 0
+        self._etcd = etcd
         self._groups: dict[str, KeyGroup] = {}
         self._shared: set[str] = set()
-        self._view = View(0, {})
+        self._view = View(0, {}, etcd)
 
     def reset(self, snapshot: Snapshot) -> None:
         """What has not changed stays the same object."""
@@ -115,7 +118,7 @@ class Replica:
         if self._view.revision != self.revision:
             self._groups = {name: group for name, group in self._groups.items() if group}
             self._shared = set(self._groups)
-            self._view = View(self.revision, dict(self._groups))
+            self._view = View(self.revision, dict(self._groups), self._etcd)
         return self._view
 
     def _writable(self, name: str) -> KeyGroup:
@@ -132,12 +135,13 @@ class Mirror:
     Listeners are called after each applied revision, without arguments, on the mirror's thread. They only set an event.
     """
 
-    def __init__(self, etcd: Etcd, prefix: str, *, apart: str = "") -> None:
-        """`apart`: the first of the keys that are mirrored only while they are needed. Empty: all keys always are."""
+    def __init__(self, etcd: Etcd, prefix: str, *, apart: str = "", end: str = "") -> None:
+        """`apart`: the first of the keys that are mirrored only while they are needed. Empty: all keys always are. `end`: the first that never is."""
         self._etcd = etcd
         self._prefix = prefix
         self._apart = apart
-        self._replica = Replica()
+        self._end = end
+        self._replica = Replica(etcd)
         self._whole = False
         """Whether the replica has the keys apart."""
         self._needed_by = 0
@@ -259,11 +263,11 @@ class Mirror:
 
     @property
     def _below(self) -> str:
-        return "" if self._whole else self._apart
+        return self._end if self._whole else self._apart
 
     def _start_over(self) -> bool:
         whole = self._apart_is_needed
-        snapshot = self._etcd.range(self._prefix, "" if whole else self._apart)
+        snapshot = self._etcd.range(self._prefix, self._end if whole else self._apart)
         self._check_revision(snapshot)
         with self._changed:
             self._replica.reset(snapshot)
@@ -272,7 +276,7 @@ class Mirror:
         return True
 
     def _take_in(self) -> None:
-        apart = self._etcd.range(self._apart, at_rev=self._replica.revision)
+        apart = self._etcd.range(self._apart, self._end, at_rev=self._replica.revision)
         with self._changed:
             self._replica.add(apart)
             self._whole = True

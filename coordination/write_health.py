@@ -116,6 +116,9 @@ class WatchedEtcd:
     def range(self, prefix: str, below: str = "", *, at_rev: int = 0) -> Snapshot:
         return self._etcd.range(prefix, below, at_rev=at_rev)
 
+    def keys(self, prefix: str) -> Sequence[str]:
+        return self._etcd.keys(prefix)
+
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
         """A transaction that only deletes is not counted: some releases accept it although they are out of space."""
         if not any(isinstance(op, Put) for op in ops):

@@ -72,7 +72,7 @@ class NodeProcess:
         self._etcd_config = _etcd_config(configuration.etcd)
         self._client = EtcdClient(self._etcd_config)
         self._etcd = WatchedEtcd(self._client, self._layout.write_probe)
-        self._mirror = Mirror(self._etcd, self._layout.root, apart=self._layout.apart)
+        self._mirror = Mirror(self._etcd, self._layout.root, apart=self._layout.apart, end=self._layout.unmirrored)
         serving = ServingNode(node=self._node, not_ready=self.not_ready, unwritable=lambda: self._etcd.trouble)
         self._reader = ClusterReader(self._mirror, self._layout, serving)
         self._store = DesiredStore(self._etcd, self._layout)

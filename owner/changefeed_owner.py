@@ -41,6 +41,7 @@ from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableName
 from coordination import failpoint
+from coordination.large.large_values import LARGE_BYTES, MOST_BYTES
 from coordination.mirror import View
 from owner import capture_change, etcd_view
 from owner.background import Background
@@ -81,6 +82,8 @@ _log = structlog.get_logger()
 
 _HISTORY = 100
 """How many settled DDLs stay in etcd, for users who ask what was applied when."""
+_CROWDED = 4
+"""From this part of the room for large definitions on, none are kept for users."""
 
 
 class ChangefeedOwner:
@@ -289,6 +292,7 @@ class ChangefeedOwner:
 
     def _go_on(self, known: OwnerView, status: ChangefeedStatus) -> None:
         memory = self._memory
+        self._writer.large.collect(known.large)
         if self._beats and status.checkpoint is not None:
             self._heartbeats.tick(status.checkpoint)
         if status.run != self._run:
@@ -374,6 +378,7 @@ class ChangefeedOwner:
             checkpoints=self._memory.progress,
             tip=tables.tip,
             arrived=self._memory.arrived,
+            room=self._room(),
             resolved=resolved,
             history=self._memory.history and self._memory.history.after(_read_by(known)).without(loss.gone),
             horizon=horizon(
@@ -391,6 +396,10 @@ class ChangefeedOwner:
             letters=self._letters.look(status.letters, known.all_rows.rejected),
             errors=[self._reports.of(error) for error in errors],
         )
+
+    def _room(self) -> int:
+        large = any(len(event.description.raw) > LARGE_BYTES for event in self._memory.arrived)
+        return self._writer.large.room if large else MOST_BYTES
 
     def _told(self, errors: Mapping[TableId, SluiceError]) -> dict[TableId, ErrorReport]:
         return {table: self._reports.of(error) for table, error in errors.items()}
@@ -446,8 +455,15 @@ class ChangefeedOwner:
 
     def _record_executing(self, records: Sequence[DdlRecord]) -> None:
         _reach("ddl_observed", records)
-        self._writer.ddls(records)
-        _reach("ddl_executing_recorded", records)
+        kept = [record for record in records if self._is_kept(record)]
+        self._writer.ddls(kept)
+        _reach("ddl_executing_recorded", kept)
+
+    def _is_kept(self, record: DdlRecord) -> bool:
+        error = self._writer.keep(record)
+        if error is not None:
+            self._jobs.fail(record, error)
+        return error is None
 
     def _look_up(self, event: DdlEvent) -> None:
         try:
@@ -489,11 +505,12 @@ class ChangefeedOwner:
         self._writer.forget(actions, known.reports, known.rows)
 
     def _fold(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> None:
-        """Folds the oldest settled DDLs into the bases, once there are twice as many as are kept for users."""
+        """Folds the oldest settled DDLs into the bases, once there are twice as many as are kept for users; all, if they are large."""
         settled = sorted(position for position, record in known.records.items() if not record.open)
-        if len(settled) <= 2 * _HISTORY or status.checkpoint is None:
+        crowded = self._writer.large.size > MOST_BYTES // _CROWDED
+        if not settled or status.checkpoint is None or (len(settled) <= 2 * _HISTORY and not crowded):
             return
-        below = min(status.checkpoint, settled[-_HISTORY])
+        below = status.checkpoint if crowded else min(status.checkpoint, settled[-_HISTORY])
         if settled[0] >= below:
             return
         step = next(fold(known.bases, known.records.values(), below), None)

@@ -75,6 +75,8 @@ class OwnerView:
     """Whether all living nodes know tables that are copied beside the target's."""
     refilters: bool
     """Whether all living nodes can take tables in and out of a changefeed that runs."""
+    large: frozenset[str] = frozenset()
+    """The large values that records, bases and renames refer to."""
     copies: Mapping[TableId, CopyRecord] = field(default_factory=dict)
     """What is recorded of initial copies."""
     gone: Callable[[int], bool] = lambda _: False
@@ -188,6 +190,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         requests={TableId(table): stored.record.verb for table, stored in requests.items()},
         repairs={TableId(table): stored.record for table, stored in repairs.items()},
         skips={stored.record.position for stored in skips.values()},
+        large=reader.large(layout.ddls(id), layout.schemas(id), layout.renames(id)),
         copied=reader.derived(CopyRecord, view, layout.copies(id), _copied).keys(),
         isolates=all(stored.record.isolates for stored in nodes.values()),
         recopies=all(stored.record.recopies for stored in nodes.values()),

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import structlog
 
+from changefeed.errors import DefinitionsTooLarge
 from changefeed.records import (
     Assignment,
     Barrier,
@@ -18,6 +19,7 @@ from changefeed.records import (
     DdlRecord,
     MoveRequest,
     NodeId,
+    Observation,
     PositionReport,
     RowCounts,
     Straggler,
@@ -28,6 +30,8 @@ from changefeed.users.principals import PrincipalNames
 from coordination import failpoint
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, KeyValue, Op, Put
 from coordination.fenced import FencedStore
+from coordination.large.large_store import LargeWriter
+from coordination.large.large_values import LARGE_BYTES, encoded
 from coordination.layout import Layout, encode
 from coordination.parts import assignment_puts, upgraded_assignment
 from owner.tables.filter_change import FilterChange
@@ -49,6 +53,8 @@ class ChangefeedWriter:
         self._store = store
         self._layout = layout
         self._id = id
+        self.large = LargeWriter(store, layout.large(id))
+        """What refers to large values is encoded here, so that they are written before it."""
         self._log = _log.bind(changefeed=id, epoch=store.epoch)
         self._barrier_at = self._status_at = float("-inf")
 
@@ -59,7 +65,7 @@ class ChangefeedWriter:
     def beginning(self, tables: Sequence[TableSchema], status: ChangefeedStatus, barrier: Barrier) -> None:
         """The status with its checkpoint comes last: until it exists, a new owner overwrites what its predecessor wrote."""
         self._commit([DeletePrefix(self._layout.schemas(self._id)), DeletePrefix(self._layout.ddls(self._id))])
-        self._store.commit_in_parts([Put(self._layout.schema(self._id, table.id), encode(table)) for table in tables])
+        self._store.commit_in_parts([self._put_schema(table) for table in tables])
         self._commit([self._put_status(status), self._put_barrier(barrier)])
 
     def mark_changing(self, marked: ChangefeedStatus) -> None:
@@ -73,7 +79,7 @@ class ChangefeedWriter:
         """None: the target refused it."""
         self._store.commit_in_parts(
             [
-                Put(self._layout.rename(self._id, name), encode(rename))
+                Put(self._layout.rename(self._id, name), self._encoded(rename, str(name)))
                 if rename is not None
                 else Delete(self._layout.rename(self._id, name))
                 for name, rename in sorted(renames.items())
@@ -88,12 +94,12 @@ class ChangefeedWriter:
         assignments: Mapping[NodeId, Assignment],
     ) -> None:
         """While the status marks the tables as changing, a new owner starts with this change."""
+        bases = [self._put_schema(table) for table in change.taken_in]
         self.mark_changing(marked)
         self._forget_tables(change.anew, assignments)
         for step in change.steps:
             self.fold(step)
             failpoint.reach("tables_changing")
-        bases = [Put(self._layout.schema(self._id, table.id), encode(table)) for table in change.taken_in]
         self._store.commit_in_parts(bases)
         failpoint.reach("tables_changed")
         self._commit([self._put_status(changed), DeletePrefix(self._layout.renames(self._id))])
@@ -121,7 +127,7 @@ class ChangefeedWriter:
 
     def restart(self, status: ChangefeedStatus) -> None:
         layout, id = self._layout, self._id
-        groups = [layout.ddls, layout.schemas, layout.assignments, layout.positions, layout.copies]
+        groups = [layout.ddls, layout.schemas, layout.large, layout.assignments, layout.positions, layout.copies]
         groups += [
             layout.old_positions,
             layout.barrier,
@@ -133,9 +139,11 @@ class ChangefeedWriter:
             layout.repairs,
         ]
         self._commit([*(DeletePrefix(group(id)) for group in groups), self._put_status(status)])
+        self.large.deleted()
 
     def remove(self) -> None:
-        self._commit([DeletePrefix(self._layout.changefeed(self._id)), DeletePrefix(self._layout.positions(self._id))])
+        groups = self._layout.changefeed, self._layout.large, self._layout.positions
+        self._commit([DeletePrefix(group(self._id)) for group in groups])
         self._log.info("changefeed_removed")
 
     def ddls(self, records: Sequence[DdlRecord], answers: Iterable[TableId] = ()) -> None:
@@ -145,15 +153,26 @@ class ChangefeedWriter:
         answered = [Delete(self._layout.request(self._id, table)) for table in answers]
         self._store.commit_in_parts([*(self._put_ddl(record) for record in records), *answered])
 
+    def keep(self, record: DdlRecord) -> DefinitionsTooLarge | None:
+        """What the record refers to. An error, if there is no room for it."""
+        try:
+            self._put_ddl(record)
+        except DefinitionsTooLarge as error:
+            return error
+        return None
+
     def release(self, records: Sequence[DdlRecord], barrier: Barrier, stragglers: Mapping[TableId, Straggler]) -> None:
-        """One transaction: there is no state in which a gate is open and its DDL not durable."""
+        """One transaction: there is no state in which a gate is open and its DDL not durable. What was large before it is of no use any more."""
+        records = [replace(record, before=None) if _is_large(record.before) else record for record in records]
         marks = [self._put_straggler(table, straggler) for table, straggler in stragglers.items()]
         self._commit([*map(self._put_ddl, records), self._put_barrier(barrier), *marks])
         for record in records:
             self._log.info("ddl_released", ddl=str(record.event), state=record.state, note=record.note)
 
     def wish(self, wished: Mark | Resume | Forget) -> None:
-        """Each is one transaction with the request that it answers; what is forgotten need not go at once."""
+        """Each is one transaction with the request that it answers; what is forgotten need not go at once, nor all DDLs that are tried again: the
+        request is answered last.
+        """
         layout, id = self._layout, self._id
         match wished:
             case Mark(table, straggler, answers, moves_to):
@@ -167,7 +186,7 @@ class ChangefeedWriter:
                 )
             case Resume(table, straggler, records):
                 marks = [self._put_straggler(table, straggler)] if straggler else []
-                self._commit([*marks, Delete(layout.request(id, table)), *map(self._put_ddl, records)])
+                self._store.commit_in_parts([*map(self._put_ddl, records), *marks, Delete(layout.request(id, table))])
                 self._log.info("table_resumed", table=table)
             case Forget(requests=requests, repairs=repairs, skips=skips, stragglers=stragglers):
                 keys = [layout.request(id, table) for table in requests]
@@ -241,7 +260,7 @@ class ChangefeedWriter:
                     pass
 
     def fold(self, step: FoldStep) -> None:
-        writes: list[Op] = [Put(self._layout.schema(self._id, table.id), encode(table)) for table in step.write]
+        writes: list[Op] = [self._put_schema(table, bounded=False) for table in step.write]
         writes += [Delete(self._layout.schema(self._id, table)) for table in step.remove]
         self._commit([*writes, *(Delete(self._layout.ddl(self._id, position)) for position in step.ddls)])
 
@@ -255,7 +274,16 @@ class ChangefeedWriter:
         return Put(self._layout.straggler(self._id, table), encode(straggler))
 
     def _put_ddl(self, record: DdlRecord) -> Put:
-        return Put(self._layout.ddl(self._id, record.position), encode(record))
+        return Put(self._layout.ddl(self._id, record.position), self._encoded(record, str(record.event)))
+
+    def _put_schema(self, table: TableSchema, *, bounded: bool = True) -> Put:
+        return Put(self._layout.schema(self._id, table.id), self._encoded(table, str(table.name), bounded=bounded))
+
+    def _encoded(self, record: DdlRecord | TableSchema | TargetRename, about: str, *, bounded: bool = True) -> bytes:
+        value, large = encoded(record)
+        if large:
+            self.large.write(large, about=about, bounded=bounded)
+        return value
 
     def _put_barrier(self, barrier: Barrier) -> Put:
         return Put(self._layout.barrier(self._id), encode(barrier))
@@ -265,6 +293,11 @@ class ChangefeedWriter:
 
     def _commit(self, ops: Sequence[Op]) -> None:
         self._store.commit(ops)
+
+
+def _is_large(before: Observation | None) -> bool:
+    seen = [table for table in before.tables.values() if table is not None] if before is not None else []
+    return sum(len(each.raw) for table in seen for each in (table.options, *table.indexes)) > LARGE_BYTES
 
 
 def _state(status: ChangefeedStatus) -> object:

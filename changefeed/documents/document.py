@@ -11,7 +11,7 @@ from typing import Any
 import bson
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
-from pydantic import GetCoreSchemaHandler
+from pydantic import GetCoreSchemaHandler, SerializationInfo
 from pydantic_core import CoreSchema, core_schema
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -30,7 +30,7 @@ _REMEMBERED = 1024
 """Many of 100,000 tables have the same options and indexes: each of these is read once, and kept once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Document:
     """Compared byte by byte, as the server compares documents: field order and number types count.
 
@@ -46,6 +46,10 @@ class Document:
     def decode(self) -> dict[str, Any]:
         return bson.decode(self.raw, _OPTIONS)
 
+    def written(self) -> object:
+        """Its form in JSON."""
+        return json.loads(str(self)) if len(self.raw) > _SMALL else _written(self)
+
     def __str__(self) -> str:
         return json_util.dumps(self.decode(), json_options=_JSON)
 
@@ -59,11 +63,12 @@ class Document:
             text = json.dumps(value)
             return _common(text) if len(text) <= _SMALL else _read(text)
 
-        def serialize(value: Document) -> object:
-            return json.loads(str(value)) if len(value.raw) > _SMALL else _written(value)
+        def serialize(value: Document, info: SerializationInfo[Any]) -> object:
+            """The context may be a function that writes documents otherwise."""
+            return value.written() if info.context is None else info.context(value)
 
         return core_schema.no_info_plain_validator_function(
-            validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
+            validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize, info_arg=True)
         )
 
 

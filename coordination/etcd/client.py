@@ -71,6 +71,11 @@ class EtcdClient:
                 return Snapshot(revision=revision, items=tuple(items))
             start = reply.kvs[-1].key + b"\0"
 
+    def keys(self, prefix: str) -> list[str]:
+        request = rpc.RangeRequest(key=prefix.encode(), range_end=prefix_end(prefix), keys_only=True)
+        reply = self._connection.call(lambda endpoint: endpoint.kv.Range, request)
+        return [kv.key.decode() for kv in reply.kvs]
+
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
         keys = list(dict.fromkeys(compare.key for compare in compares))
         request = rpc.TxnRequest(

@@ -118,6 +118,10 @@ class MemoryEtcd:
             items = sorted(found, key=lambda kv: kv.key.encode())
             return Snapshot(revision=at_rev or self.revision, items=tuple(items))
 
+    def keys(self, prefix: str) -> list[str]:
+        with self.changed:
+            return sorted(key for key in self._keys if key.startswith(prefix))
+
     def _keys_at(self, revision: int) -> Mapping[str, KeyValue]:
         if revision < self.compacted_rev:
             raise HistoryCompacted(f"etcd: required revision has been compacted up to {self.compacted_rev}")
@@ -260,6 +264,9 @@ class MemoryClient:
 
     def range(self, prefix: str, below: str = "", *, at_rev: int = 0) -> Snapshot:
         return self._line().range(prefix, below, at_rev=at_rev)
+
+    def keys(self, prefix: str) -> list[str]:
+        return self._line().keys(prefix)
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
         server = self._line()

@@ -143,6 +143,9 @@ class Etcd(Protocol):
         With `at_rev`, as it was at that revision; raises `HistoryCompacted` if etcd no longer has it.
         """
 
+    def keys(self, prefix: str) -> Sequence[str]:
+        """In their order, without their values. Linearizable."""
+
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused: ...
 
     def watch(self, prefix: str, start_rev: int, below: str = "") -> Watch:

@@ -72,6 +72,11 @@ class DdlJobs:
         workers = self._background if job.record.background else self._workers
         workers.submit(partial(self._run, job, ddl))
 
+    def fail(self, record: DdlRecord, error: SluiceError) -> None:
+        """It cannot be begun."""
+        job = Apply(record)
+        self._end(job, self._failed(job, error))
+
     def forget(self, positions: Iterable[Position]) -> None:
         with self._lock:
             for position in positions:

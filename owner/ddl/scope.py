@@ -34,8 +34,9 @@ from typing import Protocol
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition
+from changefeed.documents.document import EMPTY
 from changefeed.documents.key_text import key_text
-from changefeed.errors import InvariantError, NameTaken, SourceUnsupported
+from changefeed.errors import DefinitionsTooLarge, InvariantError, NameTaken, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -133,21 +134,23 @@ class DdlClassifier:
             seen_at=seen_at,
         )
 
-    def unexplained(self, event: DdlEvent, tables: Tables, error: InvariantError, seen_at: datetime) -> DdlRecord:
-        """Of an event that does not fit what is known: it changes nothing, and the tables that it names wait there for a user."""
+    def unexplained(
+        self, event: DdlEvent, tables: Tables, error: InvariantError | DefinitionsTooLarge, seen_at: datetime
+    ) -> DdlRecord:
+        """Of an event that does not fit what is known, or not into etcd: it changes nothing, and the tables that it names wait there for a user."""
         names = [name for name in (event.table, event.renamed_to) if name is not None and self._wants(name)]
         known = [tables.at(id, event.position) for id in (event.id, event.drop_target) if id is not None]
         touched = [schema for schema in (*known, *(tables.by_name(name, event.position) for name in names)) if schema]
         with_rows = frozenset(schema.id for schema in touched if schema.kind is not TableKind.VIEW)
         own = frozenset({event.id} if event.id is not None else ())
         return DdlRecord(
-            event=replace(event, type=DdlType.UNKNOWN),
+            event=replace(event, type=DdlType.UNKNOWN, description=EMPTY),
             scope=Scope(
                 tables=with_rows,
                 apart=(own | {schema.id for schema in touched}) - with_rows,
                 names=frozenset(map(self.routes.target, names)),
             ),
-            refused=ErrorReport.of(InvariantError(f"{error}; {_ANEW}"), seen_at),
+            refused=ErrorReport.of(type(error)(f"{error}; {_ANEW}"), seen_at),
             seen_at=seen_at,
         )
 

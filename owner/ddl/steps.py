@@ -23,11 +23,20 @@ from datetime import datetime
 from typing import TypeAlias
 
 from changefeed.config.tables.filter import Disposition
-from changefeed.errors import DdlAmbiguous, DdlRefused, DdlUnsupported, InvariantError, RetryableError, SluiceError
+from changefeed.errors import (
+    DdlAmbiguous,
+    DdlRefused,
+    DdlUnsupported,
+    DefinitionsTooLarge,
+    InvariantError,
+    RetryableError,
+    SluiceError,
+)
 from changefeed.lifecycle import ErrorReport
 from changefeed.records import DdlRecord, DdlState, Observation
 
-OF_ITS_TABLES = (DdlRefused, DdlUnsupported, DdlAmbiguous, InvariantError)
+_WITHOUT_EFFECT = (DdlRefused, DdlUnsupported, DefinitionsTooLarge)
+OF_ITS_TABLES = (*_WITHOUT_EFFECT, DdlAmbiguous, InvariantError)
 """Errors for which the DDL waits, with the tables that it touches. Any other concerns the whole changefeed."""
 
 
@@ -114,7 +123,7 @@ def _failed(record: DdlRecord, failure: Failed, now: datetime, *, skip_unsupport
     if skip_unsupported and isinstance(error, DdlUnsupported):
         return ReleaseDdl(skipped(record, str(error), now))
     refused = replace(record, refused=ErrorReport.of(error, failure.failed_at))
-    if isinstance(error, DdlRefused | DdlUnsupported):
+    if isinstance(error, _WITHOUT_EFFECT):
         refused = replace(refused, state=DdlState.PENDING, before=None, executing_at=None)
     return Refuse(refused)
 

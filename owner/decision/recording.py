@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from changefeed.documents.document import EMPTY, Document
-from changefeed.errors import InvariantError
+from changefeed.errors import DefinitionsTooLarge, InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, TableVerb
 from changefeed.table import TableId
+from coordination.large.large_values import LARGE_BYTES, check_room
 from owner.ddl.ended_views import with_ended_views
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.stragglers import SKIPPABLE, known_tables, named_tables, nameless
@@ -36,9 +37,13 @@ class Seen:
     unknown: DdlEvent | None = None
     """Of a table that has to be looked up: the first waiting event, or the one by which a lost table would begin again."""
     answers: frozenset[TableId] = frozenset()
+    room: int = 0
     _draft: TipDraft | None = None
 
     def apply(self, event: DdlEvent) -> None:
+        if (size := len(event.description.raw)) > LARGE_BYTES:
+            check_room(str(event), size, self.room)
+            self.room -= size
         if self._draft is None:
             self._draft = self.tip.draft()
             self.tip = self._draft.versions
@@ -50,7 +55,7 @@ class Seen:
 
 
 def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> Seen:
-    seen = Seen(state.tip, state.resolved)
+    seen = Seen(state.tip, state.resolved, room=state.room)
     known_below, end = published(state.status, state.barrier), bound_of(state)
     without_name = set(nameless(state.records.values()))
     _record_own(state, seen, classifier, known_below, end, now)
@@ -89,12 +94,12 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
 def _record_of(
     event: DdlEvent, seen: Seen, classifier: DdlClassifier, now: datetime, without_name: AbstractSet[TableId]
 ) -> DdlRecord | None:
-    """An event that does not fit what is known stops the tables that it names, and no others."""
+    """An event that does not fit what is known, or not into etcd, stops the tables that it names, and no others."""
     try:
         record = classifier.classify(event, seen.tip, now, without_name)
         if record is not None:
             seen.apply(record.event)
-    except InvariantError as error:
+    except (InvariantError, DefinitionsTooLarge) as error:
         return classifier.unexplained(event, seen.tip, error, now)
     return record
 

@@ -22,6 +22,7 @@ from changefeed.records import (
 )
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableSchema
+from coordination.large.large_values import MOST_BYTES
 from owner.ddl.scope import Tables
 from owner.ddl.sightings import Sightings
 from owner.ddl.steps import DdlProgress
@@ -81,6 +82,8 @@ class ChangefeedState:
     arrived: Sequence[DdlEvent]
     """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
     resolved: Position
+    room: int = MOST_BYTES
+    """For large definitions, in bytes."""
     history: ShardedHistory | None = None
     """As the watch saw it with `resolved`."""
     horizon: Position | None = None

@@ -36,6 +36,8 @@ _HIGH_WATER_MARK = "2B0229296E04"
 _OPLOG_DDL = "2B0229FF"
 _UUID = bytes((0x5A, 16, 4))
 _TRUE = 0x6F
+_MOST_OF_POSITION = 1024
+"""The token of a DDL has all of its description. No two events differ behind this only: time, place in the transaction and UUID come first."""
 
 
 class TokenType(StrEnum):
@@ -63,7 +65,9 @@ def cluster_ts_of(token: str) -> ClusterTime:
 def position_of(token: str) -> Position:
     """The position of a token. A high water mark at T promises that the events *before* T were shown, so it is Position(T)."""
     cluster_ts = cluster_ts_of(token)
-    return Position(cluster_ts) if is_high_water_mark(token) else Position(cluster_ts, token.upper())
+    return (
+        Position(cluster_ts) if is_high_water_mark(token) else Position(cluster_ts, token[:_MOST_OF_POSITION].upper())
+    )
 
 
 def is_high_water_mark(token: str) -> bool:

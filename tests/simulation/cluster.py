@@ -17,6 +17,7 @@ import owner.etcd_view
 import processor.processor
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
+from changefeed.documents.document import Document
 from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable, RetryableError
 from changefeed.records import (
     ChangefeedId,
@@ -31,7 +32,7 @@ from coordination.decoded import Decoded
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Change, KeyValue, Op, Put
-from coordination.layout import Layout, child, decode, encode
+from coordination.layout import REFERENCE, Layout, child, decode, encode
 from coordination.mirror import Mirror, Replica
 from coordination.session import open_session
 from node.membership import Membership
@@ -106,7 +107,7 @@ class Cluster:
         self.exchange = Exchange(self.network)
         self.stays = machine.random.random() < _STAYS
         self.judge: Any = None
-        self.decoder = Decoder()
+        self.decoder = Decoder(self.etcd)
         self.broken_sparks: set[str] = set()
         """The nodes whose Spark runs no jobs."""
         self.reached: Callable[[str], None] = lambda point: None
@@ -170,7 +171,7 @@ class Cluster:
 
     def change_capture(self) -> None:
         """Changes the capture as a user of a paused changefeed would. It is refused if the positions do not allow it."""
-        replica = Replica()
+        replica = Replica(self.etcd.connect())
         replica.reset(self.etcd.range(LAYOUT.root))
         known = owner.etcd_view.read(Decoded(LAYOUT), replica.view(), LAYOUT, FEED)
         standing = known.standing() if known is not None else None
@@ -232,7 +233,7 @@ class Node:
     def _run(self) -> None:
         """Runs the node like `NodeProcess`."""
         etcd = self.cluster.line()
-        mirror = Mirror(etcd, LAYOUT.root, apart=LAYOUT.apart)
+        mirror = Mirror(etcd, LAYOUT.root, apart=LAYOUT.apart, end=LAYOUT.unmirrored)
         mirror.start()
         watch = self.watch = SparkWatch(self.spark.probe)
         watch.start()
@@ -447,13 +448,19 @@ def node_of(thread: Thread) -> str:
 
 
 class Decoder:
-    """Decodes each value once, since values never change and every node reads each of them."""
+    """Decodes each value once, since values never change and every node reads each of them. What a value refers to is read each time."""
 
-    def __init__(self) -> None:
+    def __init__(self, etcd: MemoryEtcd) -> None:
+        self._etcd = etcd
         self._known: dict[tuple[type, bytes], Any] = {}
 
-    def __call__(self, kind: type[Any], kv: KeyValue) -> Any:
+    def __call__(self, kind: type[Any], kv: KeyValue, large: Callable[[str], Document] | None = None) -> Any:
+        if f'"{REFERENCE}"'.encode() in kv.value:
+            return decode(kind, kv, large or self._large)
         found = self._known.get((kind, kv.value))
         if found is None:
             found = self._known[kind, kv.value] = decode(kind, kv)
         return found
+
+    def _large(self, name: str) -> Document:
+        return Document(b"".join(kv.value for kv in self._etcd.range(f"{LAYOUT.large(FEED)}{name}/").items))

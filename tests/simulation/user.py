@@ -162,7 +162,7 @@ class User:
         return [record for record in self._open() if record.refused is not None]
 
     def _open(self) -> list[DdlRecord]:
-        records = [decode(DdlRecord, kv) for kv in self._cluster.etcd.range(LAYOUT.ddls(FEED)).items]
+        records = [self._cluster.decoder(DdlRecord, kv) for kv in self._cluster.etcd.range(LAYOUT.ddls(FEED)).items]
         return [record for record in records if record.open]
 
     def _skip(self, record: DdlRecord) -> None:

@@ -13,11 +13,14 @@ from unittest.mock import patch
 
 import coordination.decoded
 import coordination.failpoint
+import coordination.large.large_values
 import owner.changefeed_owner
 import owner.ddl.barrier
+import owner.decision.recording
 import owner.deployments.connections
 import owner.deployments.gone_shards
 import owner.deployments.leftovers
+import owner.etcd_writes
 import owner.owner
 import owner.tables.node_standings
 import owner.tables.outgrown
@@ -45,6 +48,7 @@ import source.sharded.cluster_clients
 import source.sharded.hosts.former_shards
 import source.tables.chunks
 from changefeed.config.sinks.store_place import StorePlace
+from coordination.large.large_values import LARGE_BYTES, PIECE_BYTES
 from processor.copy.steps import CopyAnswer, CopyStep
 from processor.limits.token_bucket import TokenBucket
 from processor.task.worker_resources import ChangefeedResources
@@ -58,6 +62,10 @@ from tests.simulation.source.sharded.client import ShardClient
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.source.sharded.config_servers import CONFIG
 from tests.simulation.target.client import TargetClient
+
+_BESIDE = 0.4
+"""The part of the seeds in which definitions of this many bytes stand beside their records in etcd, in pieces of so many."""
+_LARGE_BYTES, _PIECE_BYTES = 20, 40
 
 
 @contextmanager
@@ -93,6 +101,9 @@ def wired(cluster: Cluster) -> Iterator[None]:
     resources_by_process = _ResourcesByProcess(cluster)
     decoder = cluster.decoder
     waiting_ddls = Random(f"waiting DDLs of {cluster.machine.seed}").choice((0, 1, 1000))
+    beside = Random(f"large definitions {cluster.machine.seed}").random() < _BESIDE
+    large_bytes, piece_bytes = (_LARGE_BYTES, _PIECE_BYTES) if beside else (LARGE_BYTES, PIECE_BYTES)
+    cluster.machine.count("sees ordinary definitions as large", int(beside))
     attributes: list[tuple[Any, str, Any]] = [
         (source.opening, "connect", source_client),
         (source.sharded.cluster_clients, "connect", source_client),
@@ -101,6 +112,11 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
         (owner.tables.outgrown, "_MOST", waiting_ddls),
+        (owner.changefeed_owner, "LARGE_BYTES", large_bytes),
+        (owner.decision.recording, "LARGE_BYTES", large_bytes),
+        (owner.etcd_writes, "LARGE_BYTES", large_bytes),
+        (coordination.large.large_values, "LARGE_BYTES", large_bytes),
+        (coordination.large.large_values, "PIECE_BYTES", piece_bytes),
         (owner.ddl.barrier, "decide", checked_barrier(owner.ddl.barrier.decide)),
         (source.sharded.hosts.former_shards, "GONE_AFTER", timedelta(seconds=12)),
         (owner.deployments.gone_shards, "_EVERY_SECONDS", 1.0),

@@ -27,7 +27,7 @@ def main(name: str, endpoint: str, cluster: str, ttl: float, margin: float) -> N
         session, _ = open_session(
             etcd, layout, name=name, describe=described(name, Role.OWNER), ttl=timedelta(seconds=ttl)
         )
-        mirror = Mirror(etcd, layout.root, apart=layout.apart)
+        mirror = Mirror(etcd, layout.root, apart=layout.apart, end=layout.unmirrored)
         candidate = Candidate(etcd, layout, lease=session.lease, node=session.node)
         owner = Owner(candidate, session, mirror, layout, Connections, margin=timedelta(seconds=margin))
         session.start()

@@ -31,7 +31,7 @@ def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
             session, store = open_session(
                 etcd, layout, name=name, describe=described(name, Role.PROCESSOR), ttl=timedelta(seconds=ttl)
             )
-            mirror = Mirror(etcd, layout.root, apart=layout.apart)
+            mirror = Mirror(etcd, layout.root, apart=layout.apart, end=layout.unmirrored)
             jobs = Pipeline(spark, limits, stays)
             processor = Processor(session, store, mirror, layout, config, jobs, windows=limits)
             session.start()

@@ -99,6 +99,12 @@ class EtcdLine(MemoryClient):
         self.network.move()
         return found
 
+    def keys(self, prefix: str) -> list[str]:
+        self._travel()
+        found = super().keys(prefix)
+        self.network.move()
+        return found
+
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Committed | Refused:
         self._travel()
         weather, chance = self.network.weather, self.network.chance

@@ -77,6 +77,13 @@ def test_an_answer_of_the_server_keeps_its_code() -> None:
     assert in_one_line("it broke", {}) == "it broke"
 
 
+def test_a_definition_that_an_answer_repeats_is_cut() -> None:
+    said = in_one_line("", {"errmsg": f"bad index {{ a: {'x' * 1_600_000} }}", "code": 67})
+    assert said.startswith("bad index { a: xxx")
+    assert "(1,596,017 more characters)" in said
+    assert len(said) < 4_100
+
+
 def test_a_refused_command_is_named_and_not_repeated() -> None:
     dump = '{ find: "a", filter: { _id: 7 }, lsid: { id: UUID("5e") }, $clusterTime: { clusterTime: Timestamp(1, 2) } }'
     refused = real.reply(13, "Unauthorized", f"not authorized on shop to execute command {dump}")

@@ -197,6 +197,16 @@ def test_keys_apart_are_mirrored_while_they_are_needed(server: MemoryEtcd) -> No
     assert values(follow(mirror)) == {"/s/a": b"1", "/s/b": b"1"}
 
 
+def test_keys_from_the_end_on_are_never_mirrored(server: MemoryEtcd) -> None:
+    mirror = Mirror(server.connect(), PREFIX, apart=APART, end=f"{PREFIX}~~")
+    mirror.need_apart()
+    put(server, a=b"1", **{"~r_x": b"1", "~~l_x": b"1"})
+    assert values(follow(mirror)) == {"/s/a": b"1", "/s/~r/x": b"1"}
+    put(server, **{"~~l_x": b"2"})
+    put(server, a=b"2")
+    assert values(follow(mirror)) == {"/s/a": b"2", "/s/~r/x": b"1"}
+
+
 def test_an_etcd_that_went_back_is_told_as_such_when_keys_apart_are_taken_in(server: MemoryEtcd) -> None:
     client = server.connect()
     mirror = Mirror(client, PREFIX, apart=APART)

@@ -43,6 +43,7 @@ from changefeed.records import (
 )
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from coordination.large.large_values import LARGE_BYTES, MOST_BYTES
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
 from owner.ddl.steps import Applied, DdlProgress, Failed, Observe, Refuse, Running
@@ -109,6 +110,7 @@ class Feed:
         self.tip = SchemaVersions.of(tables)
         self.records: dict[Position, DdlRecord] = {}
         self.leaves_stopped = False
+        self.room = MOST_BYTES
 
     def decide(
         self,
@@ -148,6 +150,7 @@ class Feed:
             tip=self.tip,
             arrived=arrived,
             resolved=at(resolved),
+            room=self.room,
             horizon=None if horizon is None else at(horizon),
             executions=executions or {},
             copying=copying,
@@ -249,6 +252,21 @@ def test_a_table_under_a_name_that_another_one_has_does_not_begin_and_both_wait(
     record = refused_at(feed.decide([ddl(11, DdlType.CREATE, "a", TableId("c" * 32))], places={A: at(5), B: at(5)}))
     assert (record.scope.tables, record.scope.apart) == (frozenset({A}), frozenset({TableId("c" * 32)}))
     assert record.scope.names == {TableName("shop", "a")}
+
+
+def test_a_definition_for_which_etcd_has_no_room_stops_its_table_alone() -> None:
+    feed = Feed(table(A, "a"), table(B, "b"))
+    large = Document.of({"validator": {"x": "x" * LARGE_BYTES}})
+    changes = [ddl(11, DdlType.MODIFY, "a", A, description=large), ddl(12, DdlType.MODIFY, "b", B, description=large)]
+    feed.room = len(large.raw)
+    decision = feed.decide(changes, places={A: at(5), B: at(5)})
+    [recorded] = [action for action in decision.actions if isinstance(action, RecordDdls)]
+    fits, refused = recorded.records
+    assert (fits.event.description, fits.refused) == (large, None)
+    assert (set(refused.scope.tables), refused.event.description.raw) == ({B}, Document.of({}).raw)
+    assert refused.refused is not None
+    assert refused.refused.code == "definitions_too_large"
+    assert "modify shop.b at 100.12: found definitions of 65,5" in refused.refused.message
 
 
 def test_a_misfit_is_forgotten_with_its_table() -> None:

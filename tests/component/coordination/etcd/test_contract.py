@@ -107,6 +107,12 @@ def test_a_range_is_in_key_order_and_ends_with_its_prefix(bench: Bench) -> None:
     assert len(bench.etcd.range(bench.prefix + "b/").items) == 2
 
 
+def test_keys_are_told_without_their_values(bench: Bench) -> None:
+    for name in ("b/2", "b/10", "a"):
+        bench.put(name)
+    assert list(bench.etcd.keys(bench.prefix + "b/")) == [bench.prefix + "b/10", bench.prefix + "b/2"]
+
+
 def test_a_range_may_end_before_its_prefix_does(bench: Bench) -> None:
     for name in ("a", "b/1", "~", "~c"):
         bench.put(name)

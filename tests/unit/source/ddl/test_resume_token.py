@@ -82,6 +82,14 @@ def test_an_event_token_of_version_two() -> None:
     assert position_of(INSERT_V2) == Position(ClusterTime(0x6B01046A, 0x11), INSERT_V2)
 
 
+def test_the_position_of_a_long_token_is_short_and_keeps_its_order() -> None:
+    long = [INSERT_V2 + digit * 3_000_000 for digit in "19"]
+    later = INSERT_V2.replace("6B01046A00000011", "6B01046A00000012")
+    positions = [position_of(INSERT_V2), *map(position_of, long), position_of(later)]
+    assert positions == sorted(set(positions))
+    assert max(len(position.token) for position in positions) == 1024
+
+
 def test_an_invalidate_token_is_told_from_its_event() -> None:
     assert decode_token(INSERT_V2.replace("296E5A", "296F5A")).from_invalidate
 

@@ -1,0 +1,1 @@
+"""Definitions that are too large for a record: in etcd they stand beside it, by their digest."""
