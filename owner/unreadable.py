@@ -64,5 +64,6 @@ class UnreadableChangefeeds:
             self._still_since.pop(id, None)
             self._store.commit([Delete(key) for key in run], same)
         elif now - self._still_since.setdefault(id, now) >= self._margin.total_seconds():
-            self._store.commit([DeletePrefix(layout.changefeed(id)), DeletePrefix(layout.positions(id))], same)
+            groups = layout.changefeed, layout.large, layout.positions
+            self._store.commit([DeletePrefix(group(id)) for group in groups], same)
             _log.warning("unreadable_changefeed_removed", changefeed=id)

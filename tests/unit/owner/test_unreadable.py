@@ -80,6 +80,16 @@ def test_what_can_be_read_after_the_first_step_is_removed_all_the_same() -> None
     assert cluster.unreadable.asked_to_remove(FEED, removed, cluster.view()), "its nodes will not report its end"
 
 
+def test_its_large_definitions_are_removed_with_it() -> None:
+    cluster = Cluster(timedelta(0))
+    kept = f"{LAYOUT.large(ChangefeedId('other'))}digest-1/00"
+    cluster.server.txn([], [Put(f"{LAYOUT.large(FEED)}digest-1/00", b"x"), Put(kept, b"x")])
+    cluster.asked()
+    for _ in range(2):
+        cluster.unreadable.remove(FEED, cluster.view())
+    assert cluster.server.keys(LAYOUT.unmirrored) == [kept]
+
+
 @pytest.mark.parametrize("times", [1, 3])
 def test_an_error_is_logged_once(times: int) -> None:
     cluster = Cluster(timedelta(0))
