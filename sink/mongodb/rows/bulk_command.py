@@ -20,7 +20,7 @@ from changefeed.table import TableName
 from sink.mongodb.rows.bulk_plan import Batch, phase
 from sink.mongodb.rows.statements.exact_insert import exact_insert, holds_zero_time
 from sink.mongodb.rows.statements.update_pipeline import Inexpressible, TranslatedUpdate
-from sink.mongodb.rows.statements.update_translation import net_stages, plain_sets, translate
+from sink.mongodb.rows.statements.update_translation import plain_sets, translate
 from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -94,16 +94,16 @@ def command_of(batch: Batch) -> tuple[str, CommandBody]:
             documents = [RawBSONDocument(change.document or b"", _RAW) for change in batch.changes]
             return name.db, {"insert": name.coll, "documents": documents, **options, "bypassDocumentValidation": True}
         case 1:
-            updates = [_update_statement(change) for change in batch.changes]
+            updates = [_update_statement(change, first=not batch.again) for change in batch.changes]
             return name.db, {"update": name.coll, "updates": updates, **options, "bypassDocumentValidation": True}
         case _:
             deletes = [_delete_statement(change) for change in batch.changes]
             return name.db, {"delete": name.coll, "deletes": deletes, **options}
 
 
-def _update_statement(change: RowChange) -> Statement:
+def _update_statement(change: RowChange, *, first: bool) -> Statement:
     plain = _plain_update(change, b"", _QUERY, _OPERATION)
-    return plain if plain is not None else _update(change, "q", "u")
+    return plain if plain is not None else _update(change, "q", "u", first=first)
 
 
 def _plain_update(change: RowChange, head: bytes, query: bytes, name: bytes) -> Statement | None:
@@ -133,7 +133,7 @@ def _statement(*parts: bytes) -> RawBSONDocument:
     return RawBSONDocument(b"".join(((len(body) + 5).to_bytes(4, "little"), body, b"\0")), _RAW)
 
 
-def _update(change: RowChange, query: str, operation: str) -> CommandBody:
+def _update(change: RowChange, query: str, operation: str, *, first: bool) -> CommandBody:
     if change.type is not RowType.UPDATE:
         document = change.document or b""
         if holds_zero_time(document):
@@ -141,14 +141,16 @@ def _update(change: RowChange, query: str, operation: str) -> CommandBody:
                 *exact_insert(own_filter(change), document, sharded=bool(change.table.shard_key)), query, operation
             )
         return _upsert(own_filter(change), _replacement(document), query, operation)
-    update = translate(change.update or b"")
+    update = translate(change.update or b"", first=first)
     if update is None:
         update = _NOTHING
     if update.upserts:
         return _upsert(own_filter(change), update.operation, query, operation)
-    if update.fits is None:
-        return {query: own_filter(change), operation: update.operation, "multi": False}
-    return {query: {**own_filter(change), "$expr": update.fits}, operation: update.operation, "multi": False}
+    where = {name: {"$exists": False} for name in update.absent}
+    if update.fits is not None:
+        where["$expr"] = update.fits
+    found = {**own_filter(change), **where} if where else own_filter(change)
+    return {query: found, operation: update.operation, "multi": False}
 
 
 def _upsert(finds: RowQuery, makes: Any, query: str = "q", operation: str = "u") -> CommandBody:
@@ -172,7 +174,7 @@ def _bulk_write(batch: Batch) -> CommandBody:
     statements: list[Statement] = []
     for change in batch.changes:
         at = namespaces.setdefault(change.table.name, len(namespaces))
-        statements.append(_joined_statement(change, at))
+        statements.append(_joined_statement(change, at, first=not batch.again))
     return {
         "bulkWrite": 1,
         "ops": statements,
@@ -184,7 +186,7 @@ def _bulk_write(batch: Batch) -> CommandBody:
     }
 
 
-def _joined_statement(change: RowChange, at: int) -> Statement:
+def _joined_statement(change: RowChange, at: int, *, first: bool) -> Statement:
     where = at.to_bytes(4, "little")
     match phase(change):
         case 0:
@@ -193,19 +195,25 @@ def _joined_statement(change: RowChange, at: int) -> Statement:
             plain = _plain_update(change, _UPDATE_IN + where, _JOINED_QUERY, _JOINED_OPERATION)
             if plain is not None:
                 return plain
-            return {"update": at, **_update(change, "filter", "updateMods")}
+            return {"update": at, **_update(change, "filter", "updateMods", first=first)}
         case _ if _found_by_key(change):
             return _statement(_DELETE_FROM, where, _JOINED_QUERY, change.key, _NO_MULTI)
         case _:
             return {"delete": at, "filter": own_filter(change), "multi": False}
 
 
-def has_statement(change: RowChange) -> bool:
+def has_statement(change: RowChange, *, first: bool) -> bool:
     try:
-        translate(change.update or _NO_UPDATE)
+        translate(change.update or _NO_UPDATE, first=first)
     except Inexpressible:
         return False
     return True
+
+
+def takes_it_for_first(change: RowChange) -> bool:
+    """Whether an update without a match may have found its new field there: it was applied before, or the source moved the field to the end."""
+    update = translate(change.update or _NO_UPDATE, first=True)
+    return update is not None and bool(update.absent)
 
 
 def depends_on_shape(change: RowChange) -> bool:
@@ -231,23 +239,11 @@ def found_command(table: TargetTable, filter_: RowQuery) -> CommandBody:
     return {"find": table.name.coll, "filter": filter_, "limit": 1, "singleBatch": True}
 
 
-def viable_command(change: RowChange) -> tuple[str, CommandBody] | None:
-    """The parts of an update that fit a document of another shape; None for an update without a change. Raises `Inexpressible`."""
-    update = translate(change.update or b"", viable=True)
-    if update is None:
-        return None
-    statement = {"q": own_filter(change), "u": update.operation, "multi": False}
+def net_command(change: RowChange) -> tuple[str, CommandBody]:
+    """A whole document that keeps its zero timestamps, at the primary."""
+    whole = [{"$replaceWith": {"$literal": RawBSONDocument(change.document or b"", _RAW)}}]
+    statement = _upsert(own_filter(change), whole)
     return _alone(change, {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True})
-
-
-def net_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
-    """Several changes of one document as one update, so that a unique index checks only the last state. Raises `Inexpressible`."""
-    stages = net_stages((change.document, change.update) for change in changes)
-    statement = {"q": own_filter(changes[0]), "u": stages or _NOTHING.operation, "multi": False}
-    statement["upsert"] = changes[0].document is not None
-    return _alone(
-        changes[0], {"update": changes[0].table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
-    )
 
 
 def places_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:

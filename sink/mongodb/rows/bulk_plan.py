@@ -60,6 +60,8 @@ class Batch:
     """The database and the command, if it was built in advance."""
     placed: bool = False
     """Its changes have the whole keys that a router needs."""
+    again: bool = False
+    """Its changes may have been applied before."""
 
     def ready(self, command: tuple[str, dict[str, Any]]) -> Batch:
         return replace(self, command=command)

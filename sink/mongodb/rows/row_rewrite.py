@@ -1,4 +1,4 @@
-"""`RowRewrite`: applies an update that no statement can express, because it changes something too deep or is too large.
+"""`RowRewrite`: applies updates that no statement can express: something too deep, too large, or several changes of a row at once.
 
 The target's row is read, edited here (`statements/document_edit.py`) and replaced in one transaction, so nobody changes it in between. It is not
 the source's row of now, which is from the future. Nothing but the update is applied, so a replay finds what any other update would.
@@ -8,6 +8,7 @@ A capped collection and a standalone server have no such transaction. There the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import bson
@@ -28,17 +29,18 @@ from sink.mongodb.rows.bulk_command import (
     too_large_to_replace,
 )
 from sink.mongodb.rows.refusals import DOLLAR_NAME, NO_TRANSACTION, refusal_in, told
-from sink.mongodb.rows.statements.document_edit import edited, fits
+from sink.mongodb.rows.statements.document_edit import changed, fits
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.row import RowChange
 
+_NOTHING = bson.encode({})
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 class Rewritten(NamedTuple):
-    """What became of an update. `again`: it may have been applied before."""
+    """Whether the row is there, and all of the update fitted it. `again`: it may have been applied before."""
 
-    found: bool
+    there: bool
     fits: bool
     again: bool = False
 
@@ -46,8 +48,11 @@ class Rewritten(NamedTuple):
 class _Row(NamedTuple):
     before: bytes | None
     after: bytes | None
-    """None if the update is not to be applied."""
+    """None if nothing is to be written."""
     fits: bool
+
+    def result(self, *, again: bool = False) -> Rewritten:
+        return Rewritten(self.before is not None or self.after is not None, self.fits, again)
 
 
 class RowRewrite:
@@ -55,62 +60,61 @@ class RowRewrite:
         self._commander = commander
         self._sender = sender
 
-    def apply(self, change: RowChange, *, viable: bool) -> Rewritten:
-        """`viable`: of a row of another shape, the parts that fit are applied. Raises `RowRejected` for a row that the target refuses."""
+    def apply(self, changes: Sequence[RowChange], *, viable: bool) -> Rewritten:
+        """Several changes are those of one row. `viable`: of a row of another shape, the parts that fit are applied. Raises `RowRejected` for a row that
+        the target refuses.
+        """
         try:
-            return self._together(change, viable=viable)
+            return self._together(changes, viable=viable)
         except RowRejected as error:
             refusal = refusal_in(error)
             if refusal is not None and refusal.code == DOLLAR_NAME:
-                return self._together(change, viable=viable, inserts=True)
+                return self._together(changes, viable=viable, inserts=True)
             if refusal is not None and refusal.code in NO_TRANSACTION:
-                return self._unless_changed(change, viable=viable)
+                return self._unless_changed(changes, viable=viable)
             raise
 
-    def _together(self, change: RowChange, *, viable: bool, inserts: bool = False) -> Rewritten:
+    def _together(self, changes: Sequence[RowChange], *, viable: bool, inserts: bool = False) -> Rewritten:
+        change = changes[-1]
         rows: list[_Row] = []
 
         def rewrite(send: Send) -> None:
             database, find = document_command(change)
-            row = _edited(change, send(database, find)["cursor"]["firstBatch"], viable=viable)
+            row = _edited(changes, send(database, find)["cursor"]["firstBatch"], viable=viable)
             rows.append(row)
             for command in _commands(change, row, inserts=inserts):
                 send(database, command)
 
         self._commander.together(rewrite, str(change))
-        return Rewritten(rows[-1].before is not None, rows[-1].fits, again=len(rows) > 1)
+        return rows[-1].result(again=len(rows) > 1)
 
-    def _unless_changed(self, change: RowChange, *, viable: bool) -> Rewritten:
-        attempt = 0
+    def _unless_changed(self, changes: Sequence[RowChange], *, viable: bool) -> Rewritten:
+        change, attempt = changes[-1], 0
         while True:
             found = self._commander.found(document_command(change), f"reading the row of {change}")
-            row = _edited(change, found, viable=viable)
-            if row.before is None or row.after is None:
-                return Rewritten(row.before is not None, row.fits)
+            row = _edited(changes, found, viable=viable)
+            if row.after is None:
+                return row.result()
             command = rewrite_command(change, row.after, if_still=row.before)
             outcome = self._sender.send_alone(change, (change.table.name.db, command))
             for refusal in outcome.refusals:
                 raise RowRejected(told(change, refusal)) from OperationFailure(refusal.message, refusal.code)
             if not outcome.unmatched:
-                return Rewritten(True, row.fits)
+                return row.result()
             self._commander.wait(attempt, SinkUnavailable(f"{change}: another client changes its row again and again"))
             attempt += 1
 
 
-def _edited(change: RowChange, found: list[RawBSONDocument], *, viable: bool) -> _Row:
-    update = change.update or b""
-    if not found:
-        made = _made(change) if RawBSONDocument(update, _RAW).get("upsert") else None
-        return _Row(None, made, made is not None)
-    before = bytes(found[0].raw)
-    all_of_it = fits(before, update)
-    return _Row(before, edited(before, [update]) if all_of_it or viable else None, all_of_it)
-
-
-def _made(change: RowChange) -> bytes:
-    """What an update in a user's `applyOps` makes of a missing document."""
-    key = RawBSONDocument(change.key, _RAW)["_id"]
-    return edited(bson.encode({"_id": key}, codec_options=_RAW), [change.update or b""])
+def _edited(changes: Sequence[RowChange], found: Sequence[RawBSONDocument], *, viable: bool) -> _Row:
+    before = bytes(found[0].raw) if found else None
+    base, update = before, changes[-1].update or _NOTHING
+    if base is None and RawBSONDocument(update, _RAW).get("upsert"):
+        key = RawBSONDocument(changes[-1].key, _RAW)["_id"]
+        base = bson.encode({"_id": key}, codec_options=_RAW)
+    all_of_it = base is not None and (len(changes) > 1 or fits(base, update))
+    if not (all_of_it or viable):
+        return _Row(before, None, fits=False)
+    return _Row(before, changed(base, [(change.document, change.update) for change in changes]), all_of_it)
 
 
 def _commands(change: RowChange, row: _Row, *, inserts: bool) -> list[CommandBody]:

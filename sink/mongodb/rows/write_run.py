@@ -5,11 +5,12 @@
     replace: its `_id` exists, but differs   another shard key, or 1 for 1.0, or a zero timestamp, which only an insert keeps:
                                              remove the existing document, replace again
     a unique index is violated               the change and later changes of its key wait, and are tried again after the others
-    update: no document, or another shape    replay: the parts that fit are applied, the others skipped; divergence
-                                             if no later change of the key explains it
-                                             otherwise: divergence, repaired from the source or raised
+    update: no statement can express it,     the row is edited here and replaced in a transaction (`row_rewrite.py`);
+      or its document is not as stated       it may have no document, or one of another shape:
+                                                 replay: the parts that fit are applied, the others skipped; divergence
+                                                         if no later change of the key explains it
+                                                 otherwise: divergence, repaired from the source or raised
     a transient error                        try again after a pause, as a replay
-    update: no statement can express it      edited here, and replaced in a transaction (`row_rewrite.py`)
     anything else                            a dead letter, or RowRejected
 
 **Why a replayed update that does not fit is applied in parts.** The target may be ahead: event 5 set `x` to 1, event 6 set `x` to 2
@@ -56,8 +57,8 @@ from sink.mongodb.rows.bulk_command import (
     has_statement,
     net_command,
     renewal_commands,
+    takes_it_for_first,
     too_large_to_replace,
-    viable_command,
 )
 from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
 from sink.mongodb.rows.command_sizes import FIRST, CommandSizes
@@ -100,7 +101,6 @@ _REMEDY = (
     "letters (on_rejected: dead_letter)"
 )
 _MISSING, _MISSHAPEN = "its document is missing", "its document has another shape"
-_MISSING_OR_MISSHAPEN = "its document is missing or has another shape"
 
 
 class WriteRun:
@@ -144,11 +144,11 @@ class WriteRun:
             self._waiting,
             self._unexplained,
             commander=commander,
-            sender=self._sender,
             look=self._look,
             unfinished=unfinished,
             again=self._again,
             missing=self._missing,
+            rewrite=self._rewrite,
         )
         self._unsettled: set[TableId] = set()
         """Tables known to be unsettled: their skipped changes need not be remembered."""
@@ -161,6 +161,8 @@ class WriteRun:
         if limits.router:
             changes = self._shard_keys.known(changes)
         planned = plan(upserted(changes) if replay else changes, limits, self._sender.may_share)
+        if replay:
+            planned = [replace(batch, again=True) for batch in planned]
         batches = [batch if _sharded(batch) else _ready(batch) for batch in planned]
         return partial(self._write, changes, batches, replay=replay)
 
@@ -258,7 +260,7 @@ class WriteRun:
                 refusal = next(filter(passing, outcome.refusals))
                 self._commander.wait(attempt, SinkUnavailable(told(batch.changes[refusal.index], refusal)))
                 replay, attempt = True, attempt + 1
-            batch = Batch(left, batch.ordered, batch.joined, placed=batch.placed)
+            batch = replace(batch, changes=left, command=None)
 
     def _unplaced(self, batch: Batch) -> Batch | None:
         if batch.placed or not batch.changes or not self._limits().router:
@@ -347,7 +349,7 @@ class WriteRun:
 
     def _apart(self, batch: Batch, *, again: bool) -> None:
         """Applies the updates that have no statement each by itself, in the order of the batch."""
-        for expressible, run in groupby(batch.changes, has_statement):
+        for expressible, run in groupby(batch.changes, partial(has_statement, first=not batch.again)):
             if expressible:
                 self._apply(replace(batch, changes=list(run), command=None), again=again)
                 continue
@@ -355,26 +357,28 @@ class WriteRun:
                 if self._due(Batch([change], ordered=True)).changes:
                     self._apply_edited(change, replay=self._replay or again)
 
-    def _apply_edited(self, change: RowChange, *, replay: bool) -> None:
+    def _apply_edited(self, change: RowChange, *, replay: bool) -> bool:
+        """Whether the row is there."""
         viable = replay or self._noted_newer(change)
         try:
-            rewritten = self._rewrite.apply(change, viable=viable)
+            rewritten = self._rewrite.apply([change], viable=viable)
         except RowRejected as error:
             refusal = refusal_in(error)
             if refusal is not None and refusal.duplicate:
                 self._waiting.begin(change, refusal, replay=replay)
             else:
                 self._reject(change, str(error) if refusal is None else told(change, refusal))
-            return
+            return False
         if rewritten.fits:
-            return
+            return True
         if rewritten.again and not viable:
-            self._apply_edited(change, replay=True)
-        elif not viable:
-            self._diverged([change], _MISSHAPEN if rewritten.found else _MISSING)
-        else:
-            self._result.tally.skipped += 1
-            self._unfit(change, _MISSHAPEN, missing=not rewritten.found)
+            return self._apply_edited(change, replay=True)
+        if not viable:
+            self._diverged([change], _MISSHAPEN if rewritten.there else _MISSING)
+            return False
+        self._result.tally.skipped += 1
+        self._unfit(change, _MISSHAPEN, missing=not rewritten.there)
+        return rewritten.there
 
     def _isolate(self, batch: Batch, error: RowRejected, *, again: bool) -> None:
         """The command was refused as a whole: find the change that causes it."""
@@ -410,7 +414,12 @@ class WriteRun:
                 self._at_shards(present[0])
             self._apply(Batch(present, ordered=True, joined=batch.joined))
         if outcome.unmatched:
-            self._unmatched(batch, outcome, replay=replay)
+            refused = {refusal.index for refusal in outcome.refusals}
+            tried = [change for at, change in enumerate(batch.changes[: outcome.done]) if at not in refused]
+            if not batch.again and any(map(takes_it_for_first, tried)):
+                self._apply(replace(batch, changes=tried, command=None, again=True), again=True)
+            else:
+                self._unmatched(batch, tried, outcome, replay=replay)
         return [*left, *batch.changes[outcome.done :]]
 
     def _refused(self, change: RowChange, refusal: Refusal, *, replay: bool) -> None:
@@ -424,7 +433,7 @@ class WriteRun:
             self._waiting.begin(change, refusal, replay=self._replay or replay)
         elif change.type is RowType.UPDATE and misfit(refusal):
             if replay or self._noted_newer(change):
-                self._apply_viable(change, refusal.message)
+                self._apply_edited(change, replay=True)
             else:
                 self._diverged([change], refusal.message)
         else:
@@ -457,27 +466,13 @@ class WriteRun:
 
     def _replace(self, change: RowChange, *, renewable: bool = False) -> None:
         """`renewable`: under a collation, a key finds the row of another spelling, and a document of that spelling can only be inserted."""
-        for refusal in self._sender.send_alone(change, net_command([change])).refusals:
+        for refusal in self._sender.send_alone(change, net_command(change)).refusals:
             if renewable and refusal.code == IMMUTABLE:
                 self._renew(change)
             elif refusal.duplicate and not refusal.duplicate_id:
                 self._waiting.begin(change, refusal, replay=self._replay)
             else:
                 self._reject(change, told(change, refusal))
-
-    def _apply_viable(self, change: RowChange, reason: str) -> None:
-        try:
-            viable = viable_command(change)
-            outcome = self._sender.send_alone(change, viable) if viable is not None else None
-        except Inexpressible:
-            self._apply_edited(change, replay=True)
-            return
-        self._result.tally.skipped += 1
-        if outcome is None:
-            return
-        self._unfit(change, reason, missing=bool(outcome.unmatched))
-        for refusal in outcome.refusals:
-            self._refused(change, refusal, replay=False)
 
     def _unfit(self, change: RowChange, reason: str, *, missing: bool) -> None:
         if missing:
@@ -489,22 +484,32 @@ class WriteRun:
         if change.table.id not in self._unsettled:
             self._unexplained.missing(change, _MISSING)
 
-    def _unmatched(self, batch: Batch, outcome: BulkOutcome, *, replay: bool) -> None:
-        refused = {refusal.index for refusal in outcome.refusals}
-        tried = [change for at, change in enumerate(batch.changes[: outcome.done]) if at not in refused]
+    def _unmatched(self, batch: Batch, tried: Sequence[RowChange], outcome: BulkOutcome, *, replay: bool) -> None:
         if outcome.unmatched_at is not None:
             lost = [batch.changes[at] for at in outcome.unmatched_at]
         else:
             lost = self._lost(tried, outcome.unmatched)
-        if not replay:
-            self._diverged([change for change in lost if not self._noted_newer(change)], _MISSING_OR_MISSHAPEN)
-            lost = [change for change in lost if self._noted_newer(change)]
+        missing: list[RowChange] = []
+        redone: set[tuple[TableId, bytes]] = set()
         for change in lost:
-            if depends_on_shape(change):
-                self._apply_viable(change, _MISSING_OR_MISSHAPEN)
-            else:
-                self._result.tally.skipped += 1
-                self._missing(change)
+            row = _row_of(change)
+            if not depends_on_shape(change):
+                missing.append(change)
+            elif row not in redone and self._apply_edited(change, replay=replay):
+                redone.add(row)
+                self._redo(batch, tried, change)
+        skipped = [change for change in missing if replay or self._noted_newer(change)]
+        for change in skipped:
+            self._result.tally.skipped += 1
+            self._missing(change)
+        if not replay:
+            self._diverged([change for change in missing if not self._noted_newer(change)], _MISSING)
+
+    def _redo(self, batch: Batch, tried: Sequence[RowChange], change: RowChange) -> None:
+        """The later changes of its row, which were applied before it."""
+        later = tried[next(at for at, each in enumerate(tried) if each is change) + 1 :]
+        of_its_row = [each for each in later if _row_of(each) == _row_of(change)]
+        self._apply(replace(batch, changes=of_its_row, command=None, ordered=True, again=True), again=True)
 
     def _lost(self, changes: Sequence[RowChange], count: int) -> list[RowChange]:
         """The changes that found no document; `count` is their number."""
@@ -514,7 +519,7 @@ class WriteRun:
 
     def _locate(self, changes: Sequence[RowChange]) -> list[RowChange]:
         """Finds the updates without a document by bisection: sending an update again changes nothing."""
-        outcome, _ = self._sender.send(Batch(changes, ordered=False))
+        outcome, _ = self._sender.send(Batch(changes, ordered=False, again=True))
         if not outcome.unmatched:
             return []
         if len(changes) == 1:
@@ -694,6 +699,10 @@ def _without(batch: Batch, taken: Callable[[RowChange], bool]) -> Batch:
     """The batch without the changes that are taken; the same batch, with its command, if there are none."""
     left = [change for change in batch.changes if not taken(change)]
     return batch if len(left) == len(batch.changes) else Batch(left, batch.ordered, batch.joined)
+
+
+def _row_of(change: RowChange) -> tuple[TableId, bytes]:
+    return change.table.id, row_key(change.key)
 
 
 def _ready(batch: Batch) -> Batch:

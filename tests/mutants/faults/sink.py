@@ -90,9 +90,27 @@ SINK = (
     ),
     Fault(
         "an update whose document is missing is no divergence",
-        "            self._diverged([change for change in lost if not self._noted_newer(change)], _MISSING_OR_MISSHAPEN)\n",
-        "",
+        "            self._diverged([change for change in missing if not self._noted_newer(change)], _MISSING)\n",
+        "            pass\n",
         tests=_DIVERGED,
+    ),
+    Fault(
+        "the later changes of a row are not applied again after one that was applied late",
+        "        self._apply(replace(batch, changes=of_its_row, command=None, ordered=True, again=True), again=True)\n",
+        "        del batch, of_its_row\n",
+        tests=_DIVERGED,
+    ),
+    Fault(
+        "a row that changed since it was read is replaced",
+        """    unchanged = {"$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(if_still, _RAW)}]}} if if_still else {}\n""",
+        "    unchanged: dict[str, Any] = {}\n",
+        tests=("tests/component/sink/mongodb/rows/test_deep_updates.py",),
+    ),
+    Fault(
+        "a new field is set where it is already",
+        '    where = {name: {"$exists": False} for name in update.absent}\n',
+        "    where: dict[str, Any] = {}\n",
+        tests=("tests/component/sink/mongodb/rows/test_deep_updates.py",),
     ),
     Fault(
         "what a replay skipped makes no table unsettled",

@@ -363,7 +363,7 @@ class _Database:
             server.judge.kept(table, key)
             return int(there)
         before = rows.get(key)
-        fits = before is None or "$expr" not in query or update_model.fits(before, query["$expr"])
+        fits = before is None or _fits(before, query)
         if not fits or (before is None and not statement.get("upsert")):
             return 0
         try:
@@ -440,6 +440,14 @@ def _statements(db: str, verb: str, body: Mapping[str, Any]) -> Iterator[tuple[T
                 kind = next(iter(statement))
                 renamed = {"q": statement.get("filter"), "u": statement.get("updateMods"), **statement}
                 yield names[statement[kind]], kind, renamed
+
+
+def _fits(row: Row, query: Mapping[str, Any]) -> bool:
+    if "$expr" in query and not update_model.fits(row, query["$expr"]):
+        return False
+    return not any(
+        condition == {"$exists": False} and update_model.there(row, name) for name, condition in query.items()
+    )
 
 
 def _updated(before: Row, operation: Any) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
@@ -12,12 +11,10 @@ from changefeed.errors import SinkUnavailable
 from sink.mongodb.commander import Send
 from sink.mongodb.rows.bulk_command import RowQuery, exchange_commands, found_command, own_filter, places_command
 from sink.mongodb.rows.placing.whole_key import key_of_document
-from sink.mongodb.rows.statements.document_edit import edited
+from sink.mongodb.rows.statements.document_edit import changed
 from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
-
-_NO_UPDATE = bson.encode({})
 
 
 def exchanged(table: TargetTable, rows: Sequence[Sequence[RowChange]], send: Send) -> None:
@@ -47,18 +44,11 @@ def _places(change: RowChange, send: Send) -> list[RowQuery]:
 
 def _foretold(changes: Sequence[RowChange], places: Sequence[RowQuery], send: Send) -> list[bytes]:
     """Nothing if there is no document that the changes could change."""
-    document: bytes | None = None
-    updates: list[bytes] = []
-    for change in changes:
-        if change.document is not None:
-            document, updates = change.document, []
-        else:
-            updates.append(change.update or _NO_UPDATE)
-    if document is None and places:
-        table = changes[0].table
-        found = send(table.name.db, found_command(table, places[0]))["cursor"]["firstBatch"]
-        document = bytes(found[0].raw) if found else None
-    return [] if document is None else [edited(document, updates)]
+    table = changes[0].table
+    found = send(table.name.db, found_command(table, places[0]))["cursor"]["firstBatch"] if places else []
+    there = bytes(found[0].raw) if found else None
+    document = changed(there, [(change.document, change.update) for change in changes])
+    return [] if document is None else [document]
 
 
 def _decoded(key: bytes) -> RowQuery:

@@ -28,6 +28,7 @@ from sink.mongodb.rows.statements.edit_tree import (
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _UPDATED = b"updatedFields"
+_NO_UPDATE = b"\x05\0\0\0\0"
 
 
 class _RawValue(NamedTuple):
@@ -85,9 +86,21 @@ _NULL = _RawValue(NULL, b"", 0, 0)
 def edited(document: bytes, updates: Iterable[bytes]) -> bytes:
     """The document after the updates, in order. What does not fit it is left out."""
     root = _Opened.of(_RawValue(DOCUMENT, document, 0, len(document)))
-    for stage in stages_of(edit for update in updates for edit in _edits(update)):
-        _edit(stage, root)
+    for update in updates:
+        for stage in stages_of(_edits(update)):
+            _edit(stage, root)
     return _bytes_of(root)
+
+
+def changed(document: bytes | None, changes: Iterable[tuple[bytes | None, bytes | None]]) -> bytes | None:
+    """After several changes, each a whole document or an update. None if there is no document that they could change."""
+    updates: list[bytes] = []
+    for whole, update in changes:
+        if whole is not None:
+            document, updates = whole, []
+        else:
+            updates.append(update or _NO_UPDATE)
+    return None if document is None else edited(document, updates)
 
 
 def fits(document: bytes, update: bytes) -> bool:

@@ -16,7 +16,6 @@ have it. It is added to the filter of the update, so that a document of another 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from bson.raw_bson import RawBSONDocument
@@ -46,10 +45,12 @@ class Inexpressible(Exception):
 
 
 class TranslatedUpdate(NamedTuple):
-    """`operation` is an operator document or a pipeline; `fits` is the condition on the document, if a pipeline needs one."""
+    """`operation` is an operator document or a pipeline; `fits` is the condition on the document, of a pipeline."""
 
     operation: Mapping[str, Any] | list[dict[str, Any]]
     fits: Expression | None = None
+    absent: tuple[str, ...] = ()
+    """The fields that must not exist."""
     upserts: bool = False
     """Whether the update creates a missing document, as updates in a user's `applyOps` do."""
 
@@ -66,13 +67,8 @@ _Child: TypeAlias = EditNode | SetField | RemoveField | _Part
 def pipeline(update: RawBSONDocument) -> TranslatedUpdate:
     """Translates an `updateDescription`."""
     edits = list(_edits(update))
-    conditions = _conditions(shape_of(edits), "$$ROOT")
-    return TranslatedUpdate(operation=_stages(edits), fits={"$and": conditions} if conditions else None)
-
-
-def stages(updates: Iterable[RawBSONDocument]) -> list[dict[str, Any]]:
-    """Stages for several updates of one document, in order. A server accepts at most a thousand stages."""
-    return _stages(chain.from_iterable(map(_edits, updates)))
+    conditions = [_distinct("$$ROOT"), *_conditions(shape_of(edits), "$$ROOT")]
+    return TranslatedUpdate(operation=_stages(edits), fits={"$and": conditions})
 
 
 def _stages(edits: Iterable[tuple[DocumentPath, Edit]]) -> list[dict[str, Any]]:
@@ -213,10 +209,16 @@ def _conditions(node: EditNode, current: str) -> list[Expression]:
 def _shape(node: EditNode, current: str) -> Expression:
     shapes = [_is_array(current)] if node.array or node.unclear else []
     if not node.array:
-        shapes.append(_is_document(current))
+        shapes.append({"$and": [_is_document(current), _distinct(current)]})
     if node.creates:
         shapes.append(_is_missing(current))
     return {"$or": shapes}
+
+
+def _distinct(document: Expression) -> Expression:
+    """Whether no name stands twice in it. A pipeline would leave out one of the two, and servers from 5.0 on may end when they log such a change."""
+    names = {"$objectToArray": {"$mergeObjects": [document]}}
+    return {"$eq": [{"$size": {"$objectToArray": document}}, {"$size": names}]}
 
 
 def _is_array(value: Expression) -> Expression:

@@ -9,6 +9,7 @@ Most events become a classic operator document, which is the cheapest. An aggreg
     "a.0" where disambiguatedPaths says a is an object             pipeline
     truncatedArrays, alone or with `arr.1.b` in the same array     pipeline, with $slice and $concatArrays
     updatedFields {z: 1, a: 2}, not in the order $set gives        pipeline
+    updatedFields {new: 1}, removedFields [new]                    the first time {$set: {...}} where new does not exist; pipeline
     paths of which one leads through another                       pipeline, one stage after the other
     nothing changed                                                None
 
@@ -29,14 +30,13 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from sink.mongodb.rows.statements.update_pipeline import TranslatedUpdate, pipeline, stages
+from sink.mongodb.rows.statements.update_pipeline import TranslatedUpdate, pipeline
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _UPDATED_FIELDS = b"\x03updatedFields\x00"
 _FIELDS_AT = 4 + len(_UPDATED_FIELDS)
 _NO_REMOVED, _NO_TRUNCATED = b"\x04removedFields\x00\x05\0\0\0\0", b"\x04truncatedArrays\x00\x05\0\0\0\0"
-_NO_CHANGE = bson.encode({})
 _NO_PATHS = b"\x03disambiguatedPaths\x00\x05\0\0\0\0"
 _NOTHING_ELSE = frozenset(
     {
@@ -47,9 +47,9 @@ _NOTHING_ELSE = frozenset(
 )
 
 
-def translate(description: bytes, *, viable: bool = False) -> TranslatedUpdate | None:
-    """`viable` requests the pipeline, which applies all parts that fit a document of another shape."""
-    if not viable and (operators := plain_sets(description)) is not None:
+def translate(description: bytes, *, first: bool = False) -> TranslatedUpdate | None:
+    """`first`: the document is what the source's was. Then a new field is not there, and `$set` appends it."""
+    if (operators := plain_sets(description)) is not None:
         return TranslatedUpdate(RawBSONDocument(operators, _RAW))
     raw = RawBSONDocument(description, _RAW)
     updated: Mapping[str, Any] = raw.get("updatedFields") or {}
@@ -58,21 +58,19 @@ def translate(description: bytes, *, viable: bool = False) -> TranslatedUpdate |
     upserts = bool(raw.get("upsert"))
     if not (updated or removed or special):
         return None
-    if not (viable or special) and _classic(list(updated), removed):
+    if not special and _classic(list(updated), removed):
         return TranslatedUpdate(operation=_operators(updated, removed), upserts=upserts)
+    if first and not (special or upserts) and (absent := _appended(updated, removed)):
+        gone = [name for name in removed if name not in updated]
+        return TranslatedUpdate(operation=_operators(updated, gone), absent=absent)
     return pipeline(raw)._replace(upserts=upserts)
 
 
-def net_stages(changes: Iterable[tuple[bytes | None, bytes | None]]) -> list[dict[str, Any]]:
-    """The stages for several changes of one document, each a whole document or an update description that is applied as far as it fits."""
-    whole: list[dict[str, Any]] = []
-    updates: list[RawBSONDocument] = []
-    for document, description in changes:
-        if document is not None:
-            whole, updates = [{"$replaceWith": {"$literal": RawBSONDocument(document, _RAW)}}], []
-        else:
-            updates.append(RawBSONDocument(description or _NO_CHANGE, _RAW))
-    return [*whole, *stages(updates)]
+def _appended(updated: Mapping[str, Any], removed: list[str]) -> tuple[str, ...]:
+    """The new fields, where `$set` has exactly this effect if they are not there. The others are there, so their order does not matter."""
+    names = {**updated, **dict.fromkeys(removed)}
+    new = tuple(name for name in updated if name in removed)
+    return new if all(map(_addressable, names)) and _in_order(list(new)) and not _overlapping(names) else ()
 
 
 def plain_sets(description: bytes) -> bytes | None:

@@ -13,19 +13,15 @@ What even the transaction cannot write waits on, for the run to decide (docs/dec
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 from changefeed.errors import RowRejected
 from changefeed.table import TableName
 from sink.mongodb.commander import Commander
-from sink.mongodb.rows.batch_sender import BatchSender
-from sink.mongodb.rows.bulk_command import net_command
 from sink.mongodb.rows.placing.row_exchange import exchanged
 from sink.mongodb.rows.row_look import RowLook
-from sink.mongodb.rows.statements.exact_insert import may_hold_zero_time
-from sink.mongodb.rows.statements.update_pipeline import Inexpressible
+from sink.mongodb.rows.row_rewrite import RowRewrite
 from sink.mongodb.rows.unexplained import Unexplained
 from sink.mongodb.rows.waiting.waiting_rows import Chain, WaitingRows
 from sink.row import RowChange, Unfinished
@@ -43,21 +39,21 @@ class WaitingTries:
         unexplained: Unexplained,
         *,
         commander: Commander,
-        sender: BatchSender,
         look: RowLook,
         unfinished: Unfinished,
         again: Again,
         missing: Callable[[RowChange], None],
+        rewrite: RowRewrite,
     ) -> None:
         """`missing`: notes that a change found no document."""
         self._waiting = waiting
         self._unexplained = unexplained
         self._commander = commander
-        self._sender = sender
         self._look = look
         self._unfinished = unfinished
         self._again = again
         self._missing = missing
+        self._rewrite = rewrite
 
     def retry(self) -> None:
         for attempt in (self._step, self._leap, self._step, self._leap):
@@ -85,16 +81,12 @@ class WaitingTries:
     def _net(self, chain: Chain) -> bool | None:
         """Writes a chain as one change; returns whether its document is missing, None when the target refused it.
 
-        An existing document is not replaced by one with a zero timestamp, but removed and inserted.
+        A row of a table that the target shards may have to move.
         """
         last = chain.changes[-1]
-        if not last.table.shard_key and not any(
-            may_hold_zero_time(change.document or change.update) for change in chain.changes
-        ):
-            with suppress(Inexpressible):
-                outcome = self._sender.send_alone(last, net_command(chain.changes))
-                return None if outcome.refusals else bool(outcome.unmatched)
         try:
+            if not last.table.shard_key:
+                return not self._rewrite.apply(chain.changes, viable=True).there
             self._commander.together(partial(exchanged, last.table, [chain.changes]), str(last))
         except RowRejected:
             return None

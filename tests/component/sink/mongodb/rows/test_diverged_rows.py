@@ -243,3 +243,17 @@ def test_an_insert_of_what_is_there_replaces_it_and_is_counted(target: Rows, wri
     result = writer.write(changes, replay=False)
     assert result.tally.duplicates == 50
     assert target.count_documents({"new": {"$exists": True}, "old": {"$exists": False}}) == 100
+
+
+def test_what_is_applied_late_does_not_undo_a_later_change_of_its_row(target: Rows, writer: MongoRowWriter) -> None:
+    """In a replay the first update does not fit, which its command's answer tells after the second was applied. The third explains it."""
+    target.insert_one({"_id": 1, "a": 5, "x": 2})
+    cut = {"truncatedArrays": [{"field": "a.l", "newSize": 1}]}
+    updates: list[dict[str, Any]] = [
+        {"updatedFields": {"x": 1}, **cut},
+        {"updatedFields": {"x": 2}},
+        {"updatedFields": {"a": 5}},
+    ]
+    table = table_of(target)
+    writer.write([made(table, RowType.UPDATE, 1, update=update) for update in updates], replay=True)
+    assert target.find_one({}) == {"_id": 1, "a": 5, "x": 2}

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from processor.task.rows.folding import fold
-from sink.mongodb.rows.statements.update_translation import translate
+from sink.mongodb.rows.statements.document_edit import edited
 from sink.row import RowChange, TargetTable
-from tests.unit.sink.mongodb.rows.update_model import apply
 
 _NAME = TableName("shop", "orders")
 _TABLE = TargetTable(id=TableId("ab" * 16), source=_NAME, name=_NAME)
@@ -164,8 +163,8 @@ def _applied(state: State, changes: Sequence[RowChange]) -> State:
             state.pop(key, None)
         elif change.type is not RowType.UPDATE:
             state[key] = bson.decode(change.document or b"")
-        elif key in state and (update := translate(change.update or b"", viable=True)):
-            state[key] = apply(state[key], update.operation)
+        elif key in state:
+            state[key] = bson.decode(edited(bson.encode(state[key]), [change.update or b""]))
     return state
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import bson
 import pytest
+from bson.raw_bson import RawBSONDocument
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sink.mongodb.rows.statements.document_edit import edited, fits
-from sink.mongodb.rows.statements.update_pipeline import Inexpressible
-from sink.mongodb.rows.statements.update_translation import net_stages, translate
+from sink.mongodb.rows.statements.document_edit import changed, edited, fits
+from sink.mongodb.rows.statements.update_pipeline import Inexpressible, pipeline
+from sink.mongodb.rows.statements.update_translation import translate
 from tests.unit.sink.mongodb.rows import update_model
 from tests.unit.sink.mongodb.rows.update_cases import Case, cases, describe
 
@@ -32,11 +33,29 @@ def test_the_document_becomes_what_the_source_was_field_order_included(case: Cas
 @given(cases(), st.lists(cases(), min_size=1, max_size=3))
 def test_a_document_of_another_shape_becomes_what_the_pipeline_makes_of_it(case: Case, others: list[Case]) -> None:
     before, updates = bson.encode(case.before), [other.description for other in others]
-    by_the_target = update_model.apply(case.before, net_stages((None, update) for update in updates))
+    by_the_target = case.before
+    for update in updates:
+        by_the_target = update_model.apply(by_the_target, pipeline(RawBSONDocument(update)).operation)
     assert edited(before, updates) == bson.encode(by_the_target)
-    update = translate(updates[0], viable=True)
-    assert update is not None
-    assert fits(before, updates[0]) is update_model.fits(case.before, update.fits)
+    assert fits(before, updates[0]) is update_model.fits(case.before, pipeline(RawBSONDocument(updates[0])).fits)
+
+
+def test_a_whole_document_makes_an_end_of_what_came_before_it() -> None:
+    whole = bson.encode({"_id": 1, "b": 1})
+    changes = [
+        (None, bson.encode({"updatedFields": {"a": 1}})),
+        (whole, None),
+        (None, bson.encode({"removedFields": ["b"]})),
+    ]
+    assert changed(bson.encode({"_id": 1, "c": 1}), changes) == bson.encode({"_id": 1})
+    assert changed(None, changes[:1]) is None
+
+
+def test_fields_that_are_set_thousands_of_times_are_edited_once() -> None:
+    fields = [{"n": n, "deep.n": n, "list.3": n, "list.1.n": n} for n in range(3000)]
+    document = bson.encode({"deep": {"n": 0, "m": 0}, "list": [0, {"n": 0}]})
+    after = edited(document, [bson.encode({"updatedFields": each}) for each in fields])
+    assert bson.decode(after) == {"deep": {"n": 2999, "m": 0}, "list": [0, {"n": 2999}, None, 2999], "n": 2999}
 
 
 def _path(depth: int, *, arrays: bool) -> tuple[str | int, ...]:

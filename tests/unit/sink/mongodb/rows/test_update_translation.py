@@ -5,11 +5,13 @@ from typing import Any
 
 import bson
 import pytest
+from bson.raw_bson import RawBSONDocument
 from hypothesis import given, settings
 
+from sink.mongodb.rows.statements.update_pipeline import TranslatedUpdate, pipeline
 from sink.mongodb.rows.statements.update_translation import translate
 from tests.unit.sink.mongodb.rows.update_cases import Case, cases
-from tests.unit.sink.mongodb.rows.update_model import Refused, apply, fits
+from tests.unit.sink.mongodb.rows.update_model import Refused, apply, fits, there
 
 
 def _event(
@@ -30,6 +32,10 @@ def _after(before: dict[str, Any], event: bytes) -> dict[str, Any]:
     return apply(before, update.operation)
 
 
+def _pipeline(event: bytes) -> TranslatedUpdate:
+    return pipeline(RawBSONDocument(event))
+
+
 @settings(max_examples=100)
 @given(cases())
 def test_the_target_becomes_what_the_source_was_field_order_included(case: Case) -> None:
@@ -38,17 +44,15 @@ def test_the_target_becomes_what_the_source_was_field_order_included(case: Case)
 
 @settings(max_examples=100)
 @given(cases())
-def test_the_viable_form_does_the_same_where_all_of_it_fits(case: Case) -> None:
-    update = translate(case.description, viable=True)
-    assert update is not None
+def test_the_pipeline_does_the_same_where_all_of_it_fits(case: Case) -> None:
+    update = _pipeline(case.description)
     assert bson.encode(apply(case.before, update.operation)) == bson.encode(case.after)
 
 
 @settings(max_examples=100)
 @given(cases(), cases())
-def test_the_viable_form_is_never_refused_whatever_the_document(case: Case, other: Case) -> None:
-    update = translate(case.description, viable=True)
-    assert update is not None
+def test_the_pipeline_is_never_refused_whatever_the_document(case: Case, other: Case) -> None:
+    update = _pipeline(case.description)
     apply(other.before, update.operation)
 
 
@@ -96,7 +100,7 @@ def test_a_number_in_a_path_is_a_field_where_the_source_says_so() -> None:
     assert _after({"a": {"0": {"b": 0}}}, event) == {"a": {"0": {"b": 1}}}
 
 
-def test_a_number_that_nobody_explains_is_what_the_document_has_there() -> None:
+def test_a_number_that_nobody_explains_is_what_the_document_hasthere() -> None:
     event = _event({"a.0": 7, "t.1": 7}, truncated={"other": 0})
     assert _after({"a": {"0": 1}, "t": [1], "other": [1]}, event) == {"a": {"0": 7}, "t": [1, 7], "other": []}
 
@@ -115,6 +119,44 @@ def test_one_path_leading_through_another_is_applied_in_turn() -> None:
     assert _after({"_id": 1}, _event({"a": {"b": 1}, "a.c": 2})) == {"_id": 1, "a": {"b": 1, "c": 2}}
 
 
+@settings(max_examples=200)
+@given(cases(("a", "b", "z", "10", "9")))
+def test_the_first_time_new_fields_are_set_where_they_are_not_there(case: Case) -> None:
+    """As an oplog tells of new fields: they are removed first. Fields that are there are in the way: then the pipeline does it."""
+    raw = bson.decode(case.description)
+    removed = {
+        **dict.fromkeys(raw["removedFields"]),
+        **dict.fromkeys(name for name in raw["updatedFields"] if not there(case.before, name)),
+    }
+    event = bson.encode({**raw, "removedFields": list(removed), "disambiguatedPaths": {}, "truncatedArrays": []})
+    update = translate(event, first=True)
+    if update is not None and update.absent:
+        assert not any(there(case.before, name) for name in update.absent)
+        by_the_pipeline = apply(case.before, _pipeline(event).operation)
+        assert bson.encode(apply(case.before, update.operation)) == bson.encode(by_the_pipeline)
+
+
+@pytest.mark.parametrize(
+    ("sets", "removed", "absent"),
+    [
+        ({"n": 1}, ["n"], ("n",)),
+        ({"z": 1, "n": 1}, ["n", "gone"], ("n",)),
+        ({"b": 1, "a": 1}, ["a", "b"], ()),
+        ({"n": 1, "n.x": 1}, ["n"], ()),
+        ({"$n": 1}, ["$n"], ()),
+    ],
+)
+def test_new_fields_are_stated_as_absent_where_set_appends_them_as_the_source_did(
+    sets: dict[str, int], removed: list[str], absent: tuple[str, ...]
+) -> None:
+    update, again = translate(_event(sets, removed), first=True), translate(_event(sets, removed))
+    assert update is not None
+    assert again is not None
+    assert update.absent == absent
+    assert isinstance(update.operation, dict) is bool(absent)
+    assert isinstance(again.operation, list)
+
+
 def test_a_field_removed_and_set_again_goes_to_the_end() -> None:
     assert list(_after({"a": 1, "b": 2}, _event({"a": 3}, ["a"]))) == ["b", "a"]
 
@@ -128,8 +170,7 @@ def test_a_path_through_what_is_not_there_makes_it_as_servers_before_5_say_it() 
     event = _event({"z.b": 1, "a.c.d": 2, "a.b": 3}, ["q.r"])
     after = {"_id": 1, "z": {"b": 1}, "a": {"c": {"d": 2}, "b": 3}}
     assert _after({"_id": 1}, event) == after
-    viable = translate(event, viable=True)
-    assert viable is not None
+    viable = _pipeline(event)
     assert apply({"_id": 1}, viable.operation) == after
 
 
@@ -141,11 +182,10 @@ def test_a_document_of_another_shape_does_not_fit() -> None:
         assert apply(other, update.operation).keys() == other.keys()
 
 
-def test_what_still_fits_of_an_update_is_applied_in_the_viable_form() -> None:
+def test_what_still_fits_of_an_update_is_applied_by_the_pipeline() -> None:
     event = _event({"a.b": 1, "x": 2})
-    classic, viable = translate(event), translate(event, viable=True)
+    classic, viable = translate(event), _pipeline(event)
     assert classic is not None
-    assert viable is not None
     with pytest.raises(Refused):
         apply({"a": 5, "x": 1}, classic.operation)
     assert apply({"a": 5, "x": 1}, viable.operation) == {"a": 5, "x": 2}
@@ -163,8 +203,7 @@ def test_hundreds_of_changed_fields_do_not_nest_too_deep() -> None:
 
 def test_a_path_through_many_documents_grows_with_their_number_only() -> None:
     path = ".".join(f"n{level}" for level in range(20))
-    update = translate(_event({path: 1}), viable=True)
-    assert update is not None
+    update = _pipeline(_event({path: 1}))
     assert _depth(update.operation) < 200
     assert len(bson.encode({"u": update.operation, "fits": update.fits})) < 20_000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import bson
@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.errors import Divergence
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
-from sink.mongodb.commander import Commander, TargetReply
+from sink.mongodb.commander import Commander, Send, TargetReply
 from sink.mongodb.rows.batch_sender import BatchSender
 from sink.mongodb.rows.bulk_plan import Batch, Limits
 from sink.mongodb.rows.command_sizes import CommandSizes
@@ -40,6 +40,9 @@ class Answers(Commander):
     def send(self, database: str, command: dict[str, Any], doing: str, *, divisible: bool = False) -> TargetReply:
         document, again = next(self._answers)
         return TargetReply(document=document, results=[], again=again)
+
+    def together(self, work: Callable[[Send], None], doing: str) -> None:
+        work(lambda database, command: RawBSONDocument(bson.encode(next(self._answers)[0])))
 
     def found(self, find: tuple[str, dict[str, Any]], doing: str) -> list[RawBSONDocument]:
         return []
@@ -72,8 +75,9 @@ def test_a_change_that_waits_after_it_was_sent_twice_may_have_been_applied() -> 
     """Its first answer was lost. The later changes of the batch, applied then, may have given the row another shape."""
     refused = {"n": 0, "writeErrors": [_TAKEN]}, True
     misfits = {"n": 0, "writeErrors": [_OF_ANOTHER_SHAPE]}, False
-    in_part = {"n": 1}, False
-    assert _written(refused, misfits, in_part).tally.skipped == 1
+    row = {"cursor": {"firstBatch": [{"_id": 1, "a": 1}]}}, False
+    replaced = {"n": 1}, False
+    assert _written(refused, misfits, row, replaced).tally.skipped == 1
 
 
 def test_a_change_that_waits_and_was_sent_once_was_not_applied() -> None:

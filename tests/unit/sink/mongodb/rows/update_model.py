@@ -35,6 +35,16 @@ def fits(document: Document, condition: Any) -> bool:
     return condition is None or bool(_evaluate(bson.decode(bson.encode({"c": condition}))["c"], {"ROOT": document}))
 
 
+def there(document: Any, path: str) -> bool:
+    """Whether there is a field of that path. A server also looks into the elements of arrays, which no update of the product relies on."""
+    for part in path.split("."):
+        if isinstance(document, list) and part.isdigit():
+            document = document[int(part)] if int(part) < len(document) else _MISSING
+        else:
+            document = document.get(part, _MISSING) if isinstance(document, dict) else _MISSING
+    return document is not _MISSING
+
+
 def _lexicographic(path: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in path.split(".")]
 
