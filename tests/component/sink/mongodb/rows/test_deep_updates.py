@@ -192,3 +192,28 @@ def test_what_another_client_writes_meanwhile_stays(
     assert document is not None
     assert document["other"] == counted[0]
     assert _at(document, f"{_path(40)}.n") == 5
+
+
+def test_a_field_that_the_source_moved_to_the_end_moves_among_new_ones(
+    source: Rows, target: Rows, writer: MongoRowWriter
+) -> None:
+    """The oplog tells of both in the same way. They come in one command, which is sent again, though one row alone has the moved field."""
+
+    def work(rows: Rows) -> None:
+        rows.insert_many([{"_id": key, "a": 1, "b": {"c": 1}} for key in range(1, 8)])
+        for key in range(1, 8):
+            rows.update_one({"_id": key}, {"$set": {"x": key}})
+            rows.update_one({"_id": key}, {"$set": {"b.new": key}, "$inc": {"x": 1}})
+        moved = {"$replaceWith": {"_id": "$_id", "b": "$b", "x": "$x", "a": "$a"}}
+        rows.update_one({"_id": 4}, [moved, {"$set": {"y": 1}}])
+        rows.update_one({"_id": 4}, {"$set": {"a": 2}})
+        rows.update_one({"_id": 5}, {"$set": {"y": 1}})
+
+    changes = logged(source, work, table_of(source))
+    expected = documents_of(source)
+    inserts, updates = changes[:7], changes[7:]
+    for replay in (False, True):
+        writer.write(inserts, replay=replay)
+        result = writer.write(updates, replay=replay)
+        assert documents_of(target) == expected
+        assert not result.divergences
