@@ -143,9 +143,9 @@ def sampled(client: Client, name: TableName, documents: int, wanted: int) -> lis
     command = {"aggregate": name.coll, "pipeline": stages, "cursor": {}, "maxTimeMS": _SPLITTING_MS}
     found: list[RawBSONDocument] = []
     try:
-        cursor: Any = client[name.db].cursor_command(
-            command, codec_options=_RAW, read_preference=client.read_preference
-        )
+        # the replies after the first are decoded as the database says
+        database = client.get_database(name.db, codec_options=_RAW)
+        cursor: Any = database.cursor_command(command, codec_options=_RAW, read_preference=client.read_preference)
         with closing(cursor):
             found.extend(document for document in map(_short, cursor) if document is not None)
     except OperationFailure as error:

@@ -20,7 +20,7 @@ from changefeed.table import TableName
 from sink.mongodb.rows.bulk_plan import Batch, phase
 from sink.mongodb.rows.statements.exact_insert import exact_insert, holds_zero_time
 from sink.mongodb.rows.statements.update_pipeline import Inexpressible, TranslatedUpdate
-from sink.mongodb.rows.statements.update_translation import plain_sets, translate
+from sink.mongodb.rows.statements.update_translation import NO_REMOVED, plain_sets, translate
 from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -94,7 +94,7 @@ def command_of(batch: Batch) -> tuple[str, CommandBody]:
             documents = [RawBSONDocument(change.document or b"", _RAW) for change in batch.changes]
             return name.db, {"insert": name.coll, "documents": documents, **options, "bypassDocumentValidation": True}
         case 1:
-            updates = [_update_statement(change, first=not batch.again) for change in batch.changes]
+            updates = [_update_statement(change, first=batch.first) for change in batch.changes]
             return name.db, {"update": name.coll, "updates": updates, **options, "bypassDocumentValidation": True}
         case _:
             deletes = [_delete_statement(change) for change in batch.changes]
@@ -174,7 +174,7 @@ def _bulk_write(batch: Batch) -> CommandBody:
     statements: list[Statement] = []
     for change in batch.changes:
         at = namespaces.setdefault(change.table.name, len(namespaces))
-        statements.append(_joined_statement(change, at, first=not batch.again))
+        statements.append(_joined_statement(change, at, first=batch.first))
     return {
         "bulkWrite": 1,
         "ops": statements,
@@ -210,9 +210,14 @@ def has_statement(change: RowChange, *, first: bool) -> bool:
     return True
 
 
-def takes_it_for_first(change: RowChange) -> bool:
+def adds_fields(change: RowChange) -> bool:
     """Whether an update without a match may have found its new field there: it was applied before, or the source moved the field to the end."""
-    update = translate(change.update or _NO_UPDATE, first=True)
+    if change.update is None or NO_REMOVED in change.update:
+        return False
+    try:
+        update = translate(change.update, first=True)
+    except Inexpressible:
+        return False
     return update is not None and bool(update.absent)
 
 

@@ -60,8 +60,8 @@ class Batch:
     """The database and the command, if it was built in advance."""
     placed: bool = False
     """Its changes have the whole keys that a router needs."""
-    again: bool = False
-    """Its changes may have been applied before."""
+    first: bool = False
+    """Its updates were not applied before, so that a new field is not there, and each is the last of its row until they are."""
 
     def ready(self, command: tuple[str, dict[str, Any]]) -> Batch:
         return replace(self, command=command)
@@ -105,6 +105,23 @@ def plan(
     for level in levels:
         batches += _joined(level, may_share) if limits.joined else level
     return [part for batch in batches for part in _cut(batch, limits)]
+
+
+def new_fields_apart(batch: Batch, adds: Callable[[RowChange], bool]) -> Iterator[Batch]:
+    """The updates that add fields follow the others in a command of their own: the source may have moved such a field instead, and then they are
+    sent again. No later change of the row may have been applied by then, so only a row's last change is among them.
+    """
+    adding = [change for change in batch.changes if not change.table.ordered and adds(change)]
+    if adding:
+        last = {(change.table.name, row_key(change.key)): change for change in batch.changes}
+        chosen = {id(change) for change in last.values()} & {id(change) for change in adding}
+        adding = [change for change in adding if id(change) in chosen]
+    if not adding:
+        yield batch
+        return
+    if rest := [change for change in batch.changes if id(change) not in chosen]:
+        yield replace(batch, changes=rest)
+    yield replace(batch, changes=adding, ordered=False, first=True)
 
 
 def _chain(rows: list[RowChange], limits: Limits) -> list[Batch]:

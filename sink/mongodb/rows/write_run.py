@@ -51,16 +51,16 @@ from sink.mongodb.rows.batch_sender import BatchSender
 from sink.mongodb.rows.bulk_command import (
     BulkOutcome,
     Refusal,
+    adds_fields,
     command_of,
     depends_on_shape,
     displace_command,
     has_statement,
     net_command,
     renewal_commands,
-    takes_it_for_first,
     too_large_to_replace,
 )
-from sink.mongodb.rows.bulk_plan import Batch, Limits, plan, upserted
+from sink.mongodb.rows.bulk_plan import Batch, Limits, new_fields_apart, plan, upserted
 from sink.mongodb.rows.command_sizes import FIRST, CommandSizes
 from sink.mongodb.rows.placing.place import Move, as_written, is_looked_for, of_different_rows, place
 from sink.mongodb.rows.placing.row_exchange import exchanged
@@ -161,8 +161,8 @@ class WriteRun:
         if limits.router:
             changes = self._shard_keys.known(changes)
         planned = plan(upserted(changes) if replay else changes, limits, self._sender.may_share)
-        if replay:
-            planned = [replace(batch, again=True) for batch in planned]
+        if not replay:
+            planned = [part for batch in planned for part in new_fields_apart(batch, adds_fields)]
         batches = [batch if _sharded(batch) else _ready(batch) for batch in planned]
         return partial(self._write, changes, batches, replay=replay)
 
@@ -284,12 +284,12 @@ class WriteRun:
             for change in part:
                 placed = place(change, found.get(row_key(change.key), ()))
                 if isinstance(placed, Move):
-                    self._apply(Batch(ready, batch.ordered, placed=True), again=again)
+                    self._apply(replace(batch, changes=ready, command=None, placed=True), again=again)
                     ready = []
                     self._move(placed.change, replay=replay)
                 else:
                     ready += placed
-            self._apply(Batch(ready, batch.ordered, placed=True), again=again)
+            self._apply(replace(batch, changes=ready, command=None, placed=True), again=again)
 
     def _found_twice(self, change: RowChange) -> None:
         if self._at_shards is not None:
@@ -349,7 +349,7 @@ class WriteRun:
 
     def _apart(self, batch: Batch, *, again: bool) -> None:
         """Applies the updates that have no statement each by itself, in the order of the batch."""
-        for expressible, run in groupby(batch.changes, partial(has_statement, first=not batch.again)):
+        for expressible, run in groupby(batch.changes, partial(has_statement, first=batch.first)):
             if expressible:
                 self._apply(replace(batch, changes=list(run), command=None), again=again)
                 continue
@@ -416,8 +416,8 @@ class WriteRun:
         if outcome.unmatched:
             refused = {refusal.index for refusal in outcome.refusals}
             tried = [change for at, change in enumerate(batch.changes[: outcome.done]) if at not in refused]
-            if not batch.again and any(map(takes_it_for_first, tried)):
-                self._apply(replace(batch, changes=tried, command=None, again=True), again=True)
+            if batch.first:
+                self._apply(replace(batch, changes=tried, command=None, first=False), again=replay)
             else:
                 self._unmatched(batch, tried, outcome, replay=replay)
         return [*left, *batch.changes[outcome.done :]]
@@ -509,7 +509,7 @@ class WriteRun:
         """The later changes of its row, which were applied before it."""
         later = tried[next(at for at, each in enumerate(tried) if each is change) + 1 :]
         of_its_row = [each for each in later if _row_of(each) == _row_of(change)]
-        self._apply(replace(batch, changes=of_its_row, command=None, ordered=True, again=True), again=True)
+        self._apply(replace(batch, changes=of_its_row, command=None, ordered=True), again=True)
 
     def _lost(self, changes: Sequence[RowChange], count: int) -> list[RowChange]:
         """The changes that found no document; `count` is their number."""
@@ -519,7 +519,7 @@ class WriteRun:
 
     def _locate(self, changes: Sequence[RowChange]) -> list[RowChange]:
         """Finds the updates without a document by bisection: sending an update again changes nothing."""
-        outcome, _ = self._sender.send(Batch(changes, ordered=False, again=True))
+        outcome, _ = self._sender.send(Batch(changes, ordered=False))
         if not outcome.unmatched:
             return []
         if len(changes) == 1:
@@ -698,7 +698,7 @@ class WriteRun:
 def _without(batch: Batch, taken: Callable[[RowChange], bool]) -> Batch:
     """The batch without the changes that are taken; the same batch, with its command, if there are none."""
     left = [change for change in batch.changes if not taken(change)]
-    return batch if len(left) == len(batch.changes) else Batch(left, batch.ordered, batch.joined)
+    return batch if len(left) == len(batch.changes) else replace(batch, changes=left, command=None)
 
 
 def _row_of(change: RowChange) -> tuple[TableId, bytes]:

@@ -96,7 +96,7 @@ SINK = (
     ),
     Fault(
         "the later changes of a row are not applied again after one that was applied late",
-        "        self._apply(replace(batch, changes=of_its_row, command=None, ordered=True, again=True), again=True)\n",
+        "        self._apply(replace(batch, changes=of_its_row, command=None, ordered=True), again=True)\n",
         "        del batch, of_its_row\n",
         tests=_DIVERGED,
     ),

@@ -48,7 +48,7 @@ def _changes_find_their_chunk_by_bytes() -> AbstractContextManager[Any]:
 
 
 KEY_BUGS: Mapping[str, Bug] = {
-    "_ids that look alike are one row": Bug(_ids_that_look_alike_are_one_row, 10, refusing=True),
+    "_ids that look alike are one row": Bug(_ids_that_look_alike_are_one_row, 40, refusing=True),
     "fields of an _id have no order": Bug(_fields_of_an_id_have_no_order, 100, refusing=True),
     "changes find their chunk by bytes": Bug(_changes_find_their_chunk_by_bytes, 250),
 }

@@ -250,7 +250,7 @@ class _Database:
     def _found(self, name: TableName, find: Mapping[str, Any]) -> Iterator[RawBSONDocument]:
         """By keys, or a range of them."""
         rows = self._rows(name)
-        if "_id" in (wanted := find.get("filter", {})):
+        if "_id" in (wanted := _decoded(find.get("filter", {}))):
             key = wanted["_id"]
             keys = list(map(as_key, key["$in"] if isinstance(key, dict) and "$in" in key else [key]))
         else:

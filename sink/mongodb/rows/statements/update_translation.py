@@ -36,13 +36,13 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_con
 _NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _UPDATED_FIELDS = b"\x03updatedFields\x00"
 _FIELDS_AT = 4 + len(_UPDATED_FIELDS)
-_NO_REMOVED, _NO_TRUNCATED = b"\x04removedFields\x00\x05\0\0\0\0", b"\x04truncatedArrays\x00\x05\0\0\0\0"
+NO_REMOVED, _NO_TRUNCATED = b"\x04removedFields\x00\x05\0\0\0\0", b"\x04truncatedArrays\x00\x05\0\0\0\0"
 _NO_PATHS = b"\x03disambiguatedPaths\x00\x05\0\0\0\0"
 _NOTHING_ELSE = frozenset(
     {
-        _NO_REMOVED + b"\0",
-        _NO_REMOVED + _NO_TRUNCATED + b"\0",
-        _NO_REMOVED + _NO_TRUNCATED + _NO_PATHS + b"\0",
+        NO_REMOVED + b"\0",
+        NO_REMOVED + _NO_TRUNCATED + b"\0",
+        NO_REMOVED + _NO_TRUNCATED + _NO_PATHS + b"\0",
     }
 )
 

@@ -175,7 +175,7 @@ def test_what_another_client_writes_meanwhile_stays(
     def increment() -> None:
         with Client(target_uri) as client:
             rows = client[target.database.name][target.name]
-            while not done.is_set():
+            while not done.wait(0.005):
                 rows.update_one({"_id": 1}, {"$inc": {"other": Int64(1)}})
                 counted[0] += 1
 

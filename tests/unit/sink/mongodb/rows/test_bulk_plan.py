@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
-from sink.mongodb.rows.bulk_plan import Batch, Limits, phase, plan
+from sink.mongodb.rows.bulk_plan import Batch, Limits, new_fields_apart, phase, plan
 from sink.row import RowChange, TargetTable
 
 _ALONE, _JOINED = Limits(joined=False), Limits(joined=True)
@@ -52,6 +52,21 @@ def test_a_key_that_comes_twice_in_a_command_makes_it_an_ordered_one() -> None:
     assert _shape(plan([_change(_U, 1), _change(_U, 2), _change(_R, 1)], _ALONE)) == [
         (["update 1 orders", "update 2 orders", "replace 1 orders"], True, False)
     ]
+
+
+def test_updates_that_add_fields_stand_apart_where_none_of_their_row_follows() -> None:
+    early, late, plain, before = (_change(_U, key, time=time) for time, key in enumerate((1, 1, 2, 3)))
+    deleted, gone = _change(_U, 4), _change(_D, 4)
+    batch = Batch([early, late, plain, before, deleted, gone], ordered=True, joined=True)
+    parts = list(new_fields_apart(batch, lambda change: change in (early, late, before, deleted)))
+    assert [part.changes for part in parts] == [[early, plain, deleted, gone], [late, before]]
+    assert [(part.ordered, part.joined, part.first) for part in parts] == [(True, True, False), (False, True, True)]
+
+
+def test_updates_of_an_ordered_table_and_batches_without_new_fields_stay_as_they_are() -> None:
+    unique, plain = Batch([_change(_U, 1, _UNIQUE)], ordered=True), Batch([_change(_U, 1)], ordered=True)
+    assert list(new_fields_apart(unique, lambda _: True)) == [unique]
+    assert list(new_fields_apart(plain, lambda _: False)) == [plain]
 
 
 def test_an_ordered_table_is_applied_as_it_comes() -> None:
