@@ -12,6 +12,7 @@ from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
+from sink.dependence import Dependence
 from sink.receipt import Receipt
 
 _UNVERSIONED = Position(ClusterTime(0, 0))
@@ -21,8 +22,8 @@ _UNVERSIONED = Position(ClusterTime(0, 0))
 class TargetTable:
     """Where the rows of one version of a table go, shared by all its row changes.
 
-    `ordered`: rows of different keys depend on each other (a unique index, a capped collection's insert order), so a sink
-    applies them one after the other in the given order. `shard_key`: the fields besides `_id` by which the target shards the table.
+    `ordered`: rows of different keys depend on each other (a unique index, a capped collection, a collation of `_id`), so a sink
+    applies them one after the other in the given order, or outside of replays in any that `dependence` allows. `shard_key`: the fields besides `_id` by which the target shards the table.
     `version`: where this version of its schema begins.
     """
 
@@ -31,6 +32,7 @@ class TargetTable:
     name: TableName
     version: Position = _UNVERSIONED
     ordered: bool = False
+    dependence: Dependence | None = None
     shard_key: tuple[str, ...] = ()
 
     def __hash__(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import timedelta
@@ -88,7 +88,7 @@ class Applier:
         self._job = job
         self._beside = beside
         self._copied = copied or {}
-        self._fold: Callable[[Sequence[RowChange]], Sequence[RowChange]] = fold if folds else list
+        self._folds = folds
         self._run = writer.begin(self._ends_ahead, sole, asked)
         self._replay = _Replay(job)
         self._filters = {table: CopiedFilter(ranges) for table, ranges in self._copied.items()}
@@ -199,7 +199,7 @@ class Applier:
         applied = Counter(map(_type, again))
         applied.update(map(_type, first_time))
         writes = [
-            self._run.prepare(self._fold(changes), replay=replay)
+            self._run.prepare(fold(changes, replay=replay) if self._folds else changes, replay=replay)
             for changes, replay in ((again, True), (first_time, False))
             if changes
         ]

@@ -8,7 +8,10 @@
                        a path of the other
 
 All other changes stay as they are: paths into arrays or with ambiguous names, truncated arrays, a field that is removed and set again (it
-would go to the end of its document). Changes of `ordered` tables are never folded, since folding moves an effect in time.
+would go to the end of its document).
+
+Folding moves an effect in time, to the place of the first change. So in an `ordered` table only what no other row depends on is folded, outside of
+replays: a delete takes in what was before it, and stays at its place; an update that touches no unique value is taken in by what was before it.
 
 "The same" holds from every state in which redelivery can start: a fold writes the whole document, or exactly the fields of its parts,
 each with its last value, and it is a delete exactly when the last part is one.
@@ -28,6 +31,7 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableName
+from sink.dependence import Dependence
 from sink.row import RowChange
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -42,17 +46,21 @@ _NOTHING_ELSE = frozenset({_NO_REMOVED + b"\0", _NO_REMOVED + _NO_TRUNCATED + b"
 _Chains: TypeAlias = dict[bytes, list[RowChange]]
 
 
-def fold(changes: Sequence[RowChange]) -> Sequence[RowChange]:
+def fold(changes: Sequence[RowChange], *, replay: bool = False) -> Sequence[RowChange]:
     """Each key's changes stay in order, at the place of the key's first change. A fold has the position of its last part."""
     if all(change.type is _INSERT for change in changes):
         return changes
     by_name: dict[TableName, _Chains] = {}
     by_table: dict[int, _Chains] = {}
+    apart: dict[tuple[TableName, bytes], list[list[RowChange]]] = {}
     order: list[list[RowChange]] = []
     for change in changes:
         table = change.table
         if table.ordered:
-            order.append([change])
+            earlier = apart.setdefault((table.name, row_key(change.key)), [])
+            if replay or table.dependence is None or not _taken_in(earlier, change, table.dependence):
+                order.append([change])
+                earlier.append(order[-1])
             continue
         chains = by_table.get(id(table))
         if chains is None:
@@ -67,6 +75,21 @@ def fold(changes: Sequence[RowChange]) -> Sequence[RowChange]:
         else:
             chain.append(change)
     return [change for chain in order for change in chain]
+
+
+def _taken_in(earlier: list[list[RowChange]], change: RowChange, dependence: Dependence) -> bool:
+    """Whether what was before it in its row says now what the change does. `earlier`: each change in a list, which a delete empties."""
+    if change.type is RowType.DELETE:
+        while earlier and earlier[-1][0].key == change.key:
+            earlier.pop().clear()
+        return False
+    if not earlier or change.type is not _UPDATE or dependence.touched_by(change.update or b""):
+        return False
+    folded = fold_pair(earlier[-1][0], change)
+    if folded is None:
+        return False
+    earlier[-1][0] = folded
+    return True
 
 
 def fold_pair(first: RowChange, then: RowChange) -> RowChange | None:

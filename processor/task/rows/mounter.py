@@ -25,7 +25,7 @@ from changefeed.errors import ImageMissing, InvariantError
 from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
-from processor.task.shuffle.routing import TableRoute, dependent
+from processor.task.shuffle.routing import TableRoute, dependence, dependent
 from sink.row import RowChange, RowDetails, TargetTable
 from source.raw.columns import Columns
 from source.raw.row_about import RowAbout
@@ -186,5 +186,6 @@ class Mounter:
             name=schema.rows_at(name),
             version=schema.valid_from,
             ordered=route.whole or dependent(schema),
+            dependence=dependence(schema, self._options.order_by),
         )
         return MountedTable(schema=schema, target=target, route=route, columns=self._columns_of(schema.name))

@@ -13,6 +13,7 @@ The hash is crc32, the same in every process and version, so that a slice that i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -20,11 +21,20 @@ from zlib import crc32
 from changefeed.config.configuration import OrderBy
 from changefeed.documents.row_key import row_key
 from changefeed.table import TableId, TableSchema
+from sink.dependence import Dependence
 
 
 def dependent(schema: TableSchema) -> bool:
     """Whether rows with different `_id`s depend on each other, or `_id`s with different bytes may be equal."""
     return _whole(schema) or bool(unique_indexes(schema))
+
+
+def dependence(schema: TableSchema, order_by: OrderBy) -> Dependence | None:
+    """None where the rows depend on each other in other ways, or not at all."""
+    options = schema.options.decode()
+    if order_by is OrderBy.TABLE or not dependent(schema) or _collated(schema, options):
+        return None
+    return Dependence.of(unique_indexes(schema), capped=bool(options.get("capped")))
 
 
 def divisible(schema: TableSchema) -> bool:
@@ -40,9 +50,13 @@ def unique_indexes(schema: TableSchema) -> list[dict[str, Any]]:
 
 
 def _whole(schema: TableSchema) -> bool:
-    """The `_id`s of buckets are ObjectIds, whatever the collation of their time series."""
     options = schema.options.decode()
-    return bool(options.get("capped")) or (_folds_case(options.get("collation")) and not schema.bucketed)
+    return bool(options.get("capped")) or _collated(schema, options)
+
+
+def _collated(schema: TableSchema, options: Mapping[str, Any]) -> bool:
+    """The `_id`s of buckets are ObjectIds, whatever the collation of their time series."""
+    return _folds_case(options.get("collation")) and not schema.bucketed
 
 
 def _unique(index: dict[str, Any]) -> bool:

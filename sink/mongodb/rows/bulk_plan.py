@@ -7,13 +7,22 @@ this order goes to the next level.
     insert 1, update 1, delete 2, insert 2, insert 3      level 0: insert [1, 3]  update [1]  delete [2]
                                                           level 1: insert [2]
 
+In a table whose rows depend on each other by their values (`sink/dependence.py`), a level has deletes first, then updates and replaces in the
+source's order, then inserts. What may take a value never comes before an earlier change that may free one, so whenever a row gets a value at the
+target, the row that had it before at the source has lost it there, too.
+
+    insert 1, delete 2, insert 3, update 1, insert 4      level 0: delete [2]  insert [1, 3]
+      (the update is of a unique key)                     level 1: update [1]  insert [4]
+
+A replay may meet rows that are ahead, so there the source's order decides, as it does where rows depend on each other in other ways.
+
 If the server has `bulkWrite`, small commands of several tables share one command, to save round trips.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -22,9 +31,12 @@ from typing import Any
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
+from sink.dependence import Dependence
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.row import RowChange, TargetTable
 
+_DELETES_FIRST = (2, 1, 0)
+"""By phase."""
 _PHASES = {RowType.INSERT: 0, RowType.UPDATE: 1, RowType.REPLACE: 1, RowType.DELETE: 2}
 _STATEMENT_BYTES = 128
 """An upper bound for the bytes that a statement adds to its documents."""
@@ -58,6 +70,8 @@ class Batch:
     joined: bool = False
     command: tuple[str, dict[str, Any]] | None = None
     """The database and the command, if it was built in advance."""
+    dependent: bool = False
+    """Its rows may depend on other rows of its table by more than their `_id`."""
     placed: bool = False
     """Its changes have the whole keys that a router needs."""
     first: bool = False
@@ -84,7 +98,11 @@ def upserted(changes: Sequence[RowChange]) -> Sequence[RowChange]:
 
 
 def plan(
-    changes: Sequence[RowChange], limits: Limits, may_share: Callable[[TableId], bool] = lambda _: True
+    changes: Sequence[RowChange],
+    limits: Limits,
+    may_share: Callable[[TableId], bool] = lambda _: True,
+    *,
+    replay: bool = False,
 ) -> list[Batch]:
     """`may_share`: whether changes of a table may share a command with those of others, if the limits say so."""
     by_table: dict[TableName, list[RowChange]] = {}
@@ -98,20 +116,34 @@ def plan(
     levels: list[list[Batch]] = []
     batches: list[Batch] = []
     for rows in by_table.values():
-        if any(row.table.ordered for row in rows):
+        dependences = _dependences(rows)
+        if not dependences:
+            _levels(rows, levels)
+        elif replay or not all(dependences) or _keeps_zero_times(rows, dependences):
             batches += _chain(rows, limits)
         else:
-            _levels(rows, levels)
+            _dependent_levels(rows, list(filter(None, dependences)), levels)
     for level in levels:
         batches += _joined(level, may_share) if limits.joined else level
     return [part for batch in batches for part in _cut(batch, limits)]
 
 
+def _dependences(rows: Iterable[RowChange]) -> set[Dependence | None]:
+    """Those of the tables of one name. Their rows may take each other's values."""
+    return {table.dependence for table in {id(row.table): row.table for row in rows}.values() if table.ordered}
+
+
+def _keeps_zero_times(rows: Iterable[RowChange], dependences: Iterable[Dependence | None]) -> bool:
+    """Whether a capped collection would have such an insert, which is an update, before the others."""
+    capped = any(dependence is not None and dependence.capped for dependence in dependences)
+    return capped and any(row.type is RowType.INSERT and phase(row) for row in rows)
+
+
 def new_fields_apart(batch: Batch, adds: Callable[[RowChange], bool]) -> Iterator[Batch]:
     """The updates that add fields follow the others in a command of their own: the source may have moved such a field instead, and then they are
-    sent again. No later change of the row may have been applied by then, so only a row's last change is among them.
+    sent again. No later change of the row may have been applied by then, so only a row's last change is among them, and none that others depend on.
     """
-    adding = [change for change in batch.changes if not change.table.ordered and adds(change)]
+    adding = [change for change in batch.changes if _may_follow(batch, change) and adds(change)]
     if adding:
         last = {(change.table.name, row_key(change.key)): change for change in batch.changes}
         chosen = {id(change) for change in last.values()} & {id(change) for change in adding}
@@ -126,9 +158,9 @@ def new_fields_apart(batch: Batch, adds: Callable[[RowChange], bool]) -> Iterato
 
 def _chain(rows: list[RowChange], limits: Limits) -> list[Batch]:
     """All changes one after the other."""
-    runs = [Batch(list(run), ordered=True) for _, run in groupby(rows, phase)]
+    runs = [Batch(list(run), ordered=True, dependent=True) for _, run in groupby(rows, phase)]
     if len(runs) > 1 and limits.joined:
-        return [Batch(rows, ordered=True, joined=True)]
+        return [Batch(rows, ordered=True, joined=True, dependent=True)]
     return runs
 
 
@@ -152,6 +184,34 @@ def _levels(rows: list[RowChange], levels: list[list[Batch]]) -> None:
         _level(levels, place[0]).append(Batch(groups[place], ordered=place in repeated))
 
 
+def _dependent_levels(rows: list[RowChange], dependences: list[Dependence], levels: list[list[Batch]]) -> None:
+    groups: dict[tuple[int, int], list[RowChange]] = {}
+    last: dict[bytes, tuple[int, int]] = {}
+    freed = 0
+    """The level of the latest change that may free a value."""
+    for row in rows:
+        key, now = row_key(row.key), _DELETES_FIRST[phase(row)]
+        level, before = last.get(key, (0, -1))
+        touches = row.type is not RowType.UPDATE or any(each.touched_by(row.update or b"") for each in dependences)
+        level = level if now >= before else level + 1
+        if touches and now:
+            level = max(level, freed)
+        if touches and row.type is not RowType.INSERT:
+            freed = max(freed, level)
+        last[key] = level, now
+        groups.setdefault((level, now), []).append(row)
+    capped = any(each.capped for each in dependences)
+    for level, stage in sorted(groups):
+        ordered = len(groups[level, stage]) > 1 and (stage == 1 or (stage == 2 and capped))
+        _level(levels, level).append(Batch(groups[level, stage], ordered=ordered, dependent=True))
+
+
+def _may_follow(batch: Batch, change: RowChange) -> bool:
+    """Whether no row of the batch depends on the change, nor it on any."""
+    dependence = change.table.dependence
+    return not batch.dependent or (dependence is not None and not dependence.touched_by(change.update or b""))
+
+
 def _level(levels: list[list[Batch]], number: int) -> list[Batch]:
     while len(levels) <= number:
         levels.append([])
@@ -170,10 +230,16 @@ def _joined(level: list[Batch], may_share: Callable[[TableId], bool]) -> list[Ba
         (small if sizes[table.name] <= _SMALL and may_share(table.id) else rest).append(batch)
     if len(small) < 2:
         return level
-    small.sort(key=lambda batch: phase(batch.changes[0]))
+    small.sort(key=_stage)
     changes = [change for batch in small for change in batch.changes]
     keys = {(change.table.name, row_key(change.key)) for change in changes}
-    return [*rest, Batch(changes, ordered=len(keys) < len(changes), joined=True)]
+    dependent = any(batch.dependent for batch in small)
+    return [*rest, Batch(changes, ordered=len(keys) < len(changes) or dependent, joined=True, dependent=dependent)]
+
+
+def _stage(batch: Batch) -> int:
+    number = phase(batch.changes[0])
+    return _DELETES_FIRST[number] if batch.dependent else number
 
 
 def _cut(batch: Batch, limits: Limits) -> Iterator[Batch]:
@@ -202,4 +268,4 @@ def _bytes(changes: Sequence[RowChange]) -> int:
 
 def _part(changes: list[RowChange], batch: Batch, used: int, room: int) -> Batch:
     alone = len(changes) == 1 and used > room
-    return Batch(changes, batch.ordered, batch.joined and not alone)
+    return replace(batch, changes=changes, joined=batch.joined and not alone)

@@ -160,7 +160,7 @@ class WriteRun:
         limits = self._limits()
         if limits.router:
             changes = self._shard_keys.known(changes)
-        planned = plan(upserted(changes) if replay else changes, limits, self._sender.may_share)
+        planned = plan(upserted(changes) if replay else changes, limits, self._sender.may_share, replay=replay)
         if not replay:
             planned = [part for batch in planned for part in new_fields_apart(batch, adds_fields)]
         batches = [batch if _sharded(batch) else _ready(batch) for batch in planned]

@@ -22,6 +22,7 @@ from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import Pace
 from processor.task.job import JobOutcome
 from processor.task.rows.applier import Applier
+from sink.dependence import Dependence
 from sink.mongodb.connection import Client
 from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.row import RowChange, SourceRow, TargetTable
@@ -43,7 +44,8 @@ class History:
     """One event per second, as far as the source accepts them; the rows before and after each. Values are unique if the table is ordered."""
 
     def __init__(self, events: Sequence[Event], *, ordered: bool) -> None:
-        self.table = TargetTable(id=_ID, source=_NAME, name=_NAME, ordered=ordered)
+        unique = Dependence.of([{"key": {"u": 1}}], capped=False) if ordered else None
+        self.table = TargetTable(id=_ID, source=_NAME, name=_NAME, ordered=ordered, dependence=unique)
         self.states: list[dict[str, Row]] = [{}]
         self.events: list[RowChange] = []
         for kind, key, content in events:

@@ -64,7 +64,10 @@ def test_updates_that_add_fields_stand_apart_where_none_of_their_row_follows() -
 
 
 def test_updates_of_an_ordered_table_and_batches_without_new_fields_stay_as_they_are() -> None:
-    unique, plain = Batch([_change(_U, 1, _UNIQUE)], ordered=True), Batch([_change(_U, 1)], ordered=True)
+    unique, plain = (
+        Batch([_change(_U, 1, _UNIQUE)], ordered=True, dependent=True),
+        Batch([_change(_U, 1)], ordered=True),
+    )
     assert list(new_fields_apart(unique, lambda _: True)) == [unique]
     assert list(new_fields_apart(plain, lambda _: False)) == [plain]
 
@@ -72,7 +75,7 @@ def test_updates_of_an_ordered_table_and_batches_without_new_fields_stay_as_they
 def test_an_ordered_table_is_applied_as_it_comes() -> None:
     changes = [_change(kind, key, _UNIQUE) for kind, key in [(_D, 1), (_I, 2), (_I, 3), (_U, 2)]]
     assert [len(batch.changes) for batch in plan(changes, _ALONE)] == [1, 2, 1]
-    assert plan(changes, _JOINED) == [Batch(changes, ordered=True, joined=True)]
+    assert plan(changes, _JOINED) == [Batch(changes, ordered=True, joined=True, dependent=True)]
 
 
 def test_small_commands_of_a_level_are_one_where_the_server_takes_it() -> None:
