@@ -17,6 +17,8 @@ from typing import Any
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
+from changefeed.documents.field_path import meet
+
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _UPSERT = b"\x08upsert\0"
 
@@ -52,7 +54,7 @@ class Dependence:
             return True
         truncated = (each["field"] for each in described.get("truncatedArrays") or ())
         changed = (*(described.get("updatedFields") or {}), *(described.get("removedFields") or ()), *truncated)
-        return _meet(changed, self.paths)
+        return _touching(changed, self.paths)
 
     @cached_property
     def _roots(self) -> tuple[bytes, ...]:
@@ -69,13 +71,9 @@ def _conditions(expression: Mapping[str, Any]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=4096)
-def _meet(changed: tuple[str, ...], paths: frozenset[str]) -> bool:
+def _touching(changed: tuple[str, ...], paths: frozenset[str]) -> bool:
     """Cached, because a program's updates name the same few fields again and again."""
-    return any(_related(_unnumbered(name), path) for name in changed for path in paths)
-
-
-def _related(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+    return any(meet(_unnumbered(name), path) for name in changed for path in paths)
 
 
 def _unnumbered(path: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from changefeed.config.configuration import Configuration
+from changefeed.documents.field_path import meet
 from changefeed.table import TableName, TableSchema
 
 _KNOWS_PARENTS_SINCE = (5, 0)
@@ -36,9 +37,9 @@ def column_warnings(configuration: Configuration, tables: Iterable[TableSchema])
         shown = {**_paths(configuration, table.name, "drop", "mask", "hash")}
         for index in table.indexes if shown else ():
             fields = index.decode()
-            touched = [path for path in shown if any(_meet(path, key) for key in fields["key"])]
+            touched = [path for path in shown if any(meet(path, key) for key in fields["key"])]
             condition = fields.get("partialFilterExpression", {})
-            filtered = [path for path in shown if any(_meet(path, name) for name in condition)]
+            filtered = [path for path in shown if any(meet(path, name) for name in condition)]
             if touched and "expireAfterSeconds" in fields:
                 yield (
                     f"columns: {table.name}: index {fields['name']} expires documents by {touched[0]}, which is no date at the target: there it "
@@ -63,7 +64,7 @@ def _of_table(configuration: Configuration, table: TableSchema, version: tuple[i
         )
     if table.shard_key is not None:
         for path in shown:
-            if any(_meet(path, key) for key in table.shard_key.decode()):
+            if any(meet(path, key) for key in table.shard_key.decode()):
                 yield f"{path} is part of the shard key, by which rows are found; leave it as it is"
     for index in table.indexes:
         yield from _of_index(index.decode(), shown)
@@ -73,7 +74,7 @@ def _of_index(index: dict[str, Any], shown: Mapping[str, str]) -> Iterator[str]:
     unique = index.get("unique") or index.get("prepareUnique")
     for key, kind in index["key"].items():
         for path, how in shown.items():
-            if not _meet(path, key):
+            if not meet(path, key):
                 continue
             if unique and how != "hash":
                 yield (
@@ -88,8 +89,3 @@ def _paths(configuration: Configuration, name: TableName, *hows: str) -> dict[st
     """How each path that rules name is shown."""
     rules = configuration.columns_of(name)
     return {path: how for how in reversed(hows) for rule in rules for path in getattr(rule, how)}
-
-
-def _meet(one: str, other: str) -> bool:
-    """Whether one path is the other, or leads through it."""
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")

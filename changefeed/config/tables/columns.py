@@ -28,6 +28,7 @@ from changefeed.config.tables.filter import sensible_tables
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.config.tables.pattern_list import PatternList
 from changefeed.config.wording import Mistake, shown
+from changefeed.documents.field_path import meet
 from changefeed.table import TableName
 
 _REFERENCE = re.compile(r"\$\{(env|file):[^{}]+\}")
@@ -112,8 +113,4 @@ def shown_otherwise(rules: Iterable[ColumnRule], fields: Iterable[str]) -> list[
     """The paths of the rules at, above or below the fields."""
     wanted = list(fields)
     paths = (path for rule in rules for path in (*rule.drop, *rule.mask, *rule.hash))
-    return [path for path in paths if any(_meet(path, field) for field in wanted)]
-
-
-def _meet(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+    return [path for path in paths if any(meet(path, field) for field in wanted)]

@@ -172,8 +172,15 @@ PROCESSOR = (
     ),
     Fault(
         "changes of a table with unique values are folded",
-        "        if table.ordered:\n            order.append([change])\n            continue\n",
-        "",
+        "        if table.ordered:\n",
+        "        if table.ordered and table.dependence is None:\n",
+        tests=("tests/unit/sink/mongodb/rows/test_dependent_rows.py",),
+    ),
+    Fault(
+        "an update of a unique value is taken in by what was before it",
+        '    if not earlier or change.type is not _UPDATE or dependence.touched_by(change.update or b""):\n',
+        "    if not earlier or change.type is not _UPDATE:\n",
+        tests=("tests/unit/sink/mongodb/rows/test_dependent_rows.py",),
     ),
     Fault(
         "a field that was removed and set again keeps its place",

@@ -8,6 +8,7 @@ _CONCERNS = "tests/unit/sink/mongodb/test_write_concerns.py"
 _COMMANDER = (_CONCERNS, "tests/component/sink/mongodb/test_commander.py")
 _ROWS = ("tests/component/sink/mongodb/rows/test_row_writer.py",)
 _DIVERGED = ("tests/component/sink/mongodb/rows/test_diverged_rows.py",)
+_DEPENDENT = ("tests/unit/sink/mongodb/rows/test_dependent_rows.py",)
 _LETTERS = ("tests/component/sink/mongodb/rows/test_letters.py",)
 _DDL = ("tests/unit/sink/mongodb/ddl", "tests/component/sink/mongodb/ddl/test_ddl_applier.py")
 _FILES = ("tests/unit/sink/files", "tests/component/sink/files/test_directory_of_files.py")
@@ -99,6 +100,42 @@ SINK = (
         "        self._apply(replace(batch, changes=of_its_row, command=None, ordered=True), again=True)\n",
         "        del batch, of_its_row\n",
         tests=_DIVERGED,
+    ),
+    Fault(
+        "a value is taken before an earlier change frees it",
+        "            level = max(level, freed)\n",
+        "            level = max(level, 0)\n",
+        tests=_DEPENDENT,
+    ),
+    Fault(
+        "an update of a unique value counts as any other",
+        '    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")\n',
+        '    return one == other and one.startswith(f"{other}.")\n',
+        tests=_DEPENDENT,
+    ),
+    Fault(
+        "a capped collection gets its inserts before the deletes",
+        "_DELETES_FIRST = (2, 1, 0)\n",
+        "_DELETES_FIRST = (0, 1, 2)\n",
+        tests=_DEPENDENT,
+    ),
+    Fault(
+        "the inserts of a capped collection have no order",
+        "(stage == 1 or (stage == 2 and capped))",
+        "(stage == 1)",
+        tests=_DEPENDENT,
+    ),
+    Fault(
+        "a condition of a partial index is no part of its key",
+        '            paths.update(map(_unnumbered, _conditions(index.get("partialFilterExpression", {}))))\n',
+        "",
+        tests=("tests/unit/sink/test_dependence.py",),
+    ),
+    Fault(
+        "a new field that is a unique value is set after the others",
+        "    adding = [change for change in batch.changes if _may_follow(batch, change) and adds(change)]\n",
+        "    adding = [change for change in batch.changes if adds(change)]\n",
+        tests=_DEPENDENT,
     ),
     Fault(
         "a row that changed since it was read is replaced",

@@ -19,6 +19,8 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
+from changefeed.documents.field_path import meet
+
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _ID = "_id"
 
@@ -50,11 +52,7 @@ def touches(update: bytes | None, paths: Sequence[str]) -> bool:
     raw = RawBSONDocument(update or bson.encode({}), _RAW)
     names = [*(raw.get("updatedFields") or ()), *(raw.get("removedFields") or ())]
     names += [array["field"] for array in raw.get("truncatedArrays") or ()]
-    return any(_overlap(name, path) for name in names for path in paths)
-
-
-def _overlap(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+    return any(meet(name, path) for name in names for path in paths)
 
 
 def _at(document: Mapping[str, Any], path: str) -> Any:
