@@ -162,7 +162,7 @@ def unreadable(reader: ClusterReader) -> list[str]:
 def tables_of(known: OwnerView) -> ChangefeedTables:
     if known.status is None or known.status.checkpoint is None:
         return ChangefeedTables(living=(), progress=TableProgress())
-    replicated = KnownTables(known.status.copy_starts, known.bases, known.records.values()).replicated
+    replicated = KnownTables(known.bases, known.records.values()).replicated
     versions = SchemaStore.from_records(known.bases.values(), known.records.values()).versions
     living = tuple(schema for _, schema in versions.living())
     living += _about_to_begin_again(known.records.values(), {schema.id for schema in living})

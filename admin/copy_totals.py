@@ -56,7 +56,7 @@ def under_way_now(known: OwnerView) -> dict[TableId, CopyProgress]:
     found: dict[TableId, CopyProgress] = {}
     for report in known.reports.values():
         for table, progress in report.copies.items():
-            if table not in found or share_of(found[table]) < share_of(progress):
+            if table not in found or found[table].share < progress.share:
                 found[table] = progress
     for table in known.copies.keys() - found.keys() - known.copied:
         found[table] = _recorded(known, table, known.copies[table])
@@ -66,8 +66,8 @@ def under_way_now(known: OwnerView) -> dict[TableId, CopyProgress]:
 def one_copy(known: OwnerView, progress: CopyProgress) -> CopyTotals:
     return CopyTotals(
         copied=TableSize(documents=progress.documents, bytes=progress.bytes),
-        left=left_of(progress),
-        share=_MOST_OF_A_TABLE * share_of(progress),
+        left=progress.left,
+        share=_MOST_OF_A_TABLE * progress.share,
         chunks_done=progress.chunks_done,
         chunks=progress.chunks,
         rate=(progress.rate if _runs(known) else None) or CopyRate(),
@@ -83,14 +83,16 @@ def whole_copy(known: OwnerView, tables: Mapping[TableId, AssignedTable]) -> Cop
         return None
     waiting = copied - done - under_way.keys()
     weights = {table: _TABLE_BYTES + _size(known, table).bytes for table in copied}
-    shares = {table: _MOST_OF_A_TABLE * share_of(progress) for table, progress in under_way.items()}
+    shares = {table: _MOST_OF_A_TABLE * progress.share for table, progress in under_way.items()}
     weighed = sum(weights[table] for table in done) + sum(weights[table] * share for table, share in shares.items())
     running = under_way.values()
     here = [TableSize(documents=progress.documents, bytes=progress.bytes) for progress in running]
     rates = [report.copy_rate for node, report in known.reports.items() if node in known.processors]
     return CopyTotals(
         copied=reduce(add, [*here, *(_copied(known, table) for table in done)], _NOTHING),
-        left=reduce(add, [*map(left_of, running), *(_size(known, table) for table in waiting)], _NOTHING),
+        left=reduce(
+            add, [*(progress.left for progress in running), *(_size(known, table) for table in waiting)], _NOTHING
+        ),
         share=weighed / sum(weights.values()),
         chunks_done=sum(progress.chunks_done for progress in running),
         chunks=sum(progress.chunks for progress in running),
@@ -98,16 +100,6 @@ def whole_copy(known: OwnerView, tables: Mapping[TableId, AssignedTable]) -> Cop
         tables_done=len(done),
         rate=reduce(add, [rate for rate in rates if rate is not None and _runs(known)], CopyRate()),
     )
-
-
-def share_of(progress: CopyProgress) -> float:
-    if progress.share is not None:
-        return progress.share
-    return progress.chunks_done / progress.chunks if progress.chunks else 0.0
-
-
-def left_of(progress: CopyProgress) -> TableSize:
-    return progress.left or _NOTHING
 
 
 def _runs(known: OwnerView) -> bool:

@@ -60,16 +60,8 @@ class NodeRecord:
     version: str
     started_at: datetime
     draining: bool = False
-    captures: frozenset[Capture] = frozenset({Capture.CHANGE_STREAM})
-    """The captures that it supports. The default is for a release that did not record them: it supports change streams only."""
-    isolates: bool = False
-    """Whether it knows stragglers. A release that does not would take each table to be at the changefeed's checkpoint."""
-    recopies: bool = False
-    """Whether it knows tables that are copied beside the target's. A release that does not would write their rows to the wrong tables."""
-    refilters: bool = False
-    """Whether it goes on with the tables that are there while others are asked for. A release that does not would stop or fail."""
     health: NodeHealth | None = None
-    """None: it has no Spark, or it is of a release that did not record it, and counts as ready."""
+    """None: it has no Spark, and counts as ready."""
 
     @property
     def takes_tables(self) -> bool:
@@ -105,7 +97,7 @@ class ChangefeedInfo:
     created_at: datetime
     resume_from: Position | None = None
     capture: Capture = Capture.CHANGE_STREAM
-    """As decided, never `auto`. The default is for a release that did not record it: it supports change streams only."""
+    """As decided, never `auto`."""
     capture_reason: str = ""
     """The reason of that decision, as text."""
     leaves_stopped: bool = False
@@ -113,7 +105,7 @@ class ChangefeedInfo:
     reroute: Reroute | None = None
     """What the user said to changed routes. None: no table changes its name."""
     source_id: str = ""
-    """The id of the replica set or the sharded cluster that it reads. Empty: it could not be read, or an earlier release did not."""
+    """The id of the replica set or the sharded cluster that it reads. Empty: it could not be read."""
     sink_id: str = ""
 
 
@@ -154,7 +146,7 @@ class ChangefeedStatus:
     current_at: datetime | None = None
     """Everything that the source had committed by this moment, on the owner's clock, is downstream."""
     seen_at: datetime | None = None
-    """When the owner last looked at the source, on the same clock. None: an earlier release wrote the status."""
+    """When the owner last looked at the source, on the same clock. None: it has not yet."""
     behind: bool = True
     """Whether rows that the source has committed since may be missing downstream."""
     overdue_seconds: int | None = None
@@ -171,11 +163,6 @@ class ChangefeedStatus:
     letters: LetterTotals = field(default_factory=LetterTotals)
     copying_since: datetime | None = None
     """Since when tables are being copied, on the owner's clock. None: no table is."""
-
-    @property
-    def copy_starts(self) -> frozenset[Position]:
-        """A table that starts at one of these positions is copied first."""
-        return self.taken_in_at if self.copied_from is None else self.taken_in_at | {self.copied_from}
 
     def lag(self, now: datetime) -> timedelta | None:
         """The greatest possible age of a write that is not downstream; zero while none is left. None before the changefeed has started.
@@ -497,9 +484,9 @@ class CopyProgress:
     bytes: int = 0
     chunks_done: int = 0
     chunks: int = 0
-    left: TableSize | None = None
-    share: float | None = None
-    """Of the chunks. None, as `left`: from a node of an earlier release."""
+    left: TableSize = field(default_factory=TableSize)
+    share: float = 0.0
+    """Of the chunks."""
     rate: CopyRate | None = None
 
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from changefeed.capture import DECIDED
 from changefeed.documents.document import Document
 from changefeed.errors import RecordUnreadable
 from changefeed.lifecycle import ErrorReport
@@ -128,16 +127,9 @@ class Decoded:
         joined = self._assignments[group] = known.then(view.group(group))
         return StoredRecord(joined.assignment, joined.rev, joined.rev)
 
-    def outdated(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, KeyGroup]:
-        """The assignments that 0.1 wrote, as they are in etcd."""
-        prefix = self._layout.assignments(changefeed)
-        self.assignments(view, changefeed)
-        groups = (group for group in view.groups_below(prefix) if self._assignments[group].outdated)
-        return {NodeId(child(group, prefix)): view.group(group) for group in groups}
-
     def reports(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, PositionReport]:
-        places = self._layout.old_positions(changefeed), self._layout.positions(changefeed)
-        found = {NodeId(child(key, place)): self._report(view, key) for place in places for key in view.group(place)}
+        place = self._layout.positions(changefeed)
+        found = {NodeId(child(key, place)): self._report(view, key) for key in view.group(place)}
         return {node: report for node, report in found.items() if report is not None}
 
     def report(self, view: View, changefeed: ChangefeedId, node: NodeId) -> PositionReport | None:
@@ -206,9 +198,5 @@ def _node(kv: KeyValue, layout: Layout) -> NodeRecord:
             version="",
             started_at=long_ago,
             draining=True,
-            captures=DECIDED,
-            isolates=True,
-            recopies=True,
-            refilters=True,
             health=NodeHealth(ready=False, error=report),
         )

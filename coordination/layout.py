@@ -41,7 +41,7 @@ and sorts before it, and hex tokens of one version sort in stream order, as posi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
@@ -57,11 +57,8 @@ from changefeed.records import Barrier, ChangefeedId, NodeId
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import KeyValue
 
-_VERSIONS: Mapping[str, int] = {"AssignmentPart": 2, "Barrier": 2, "PositionReport": 2}
-"""Of the kinds of records whose format has changed since 0.1."""
-
-_REFERRING = 2
-"""The format of a record that refers to large documents. 0.1 refuses it."""
+FORMAT = 1
+"""Of all records. A release that changes it reads the one before, too."""
 
 REFERENCE = "$large"
 """In the place of a document. No definition has a field of that name, which a server takes for an operator."""
@@ -189,15 +186,8 @@ class Layout:
     def positions(self, id: ChangefeedId) -> str:
         return f"{self.apart}position/{_quote(id)}/"
 
-    def old_positions(self, id: ChangefeedId) -> str:
-        """Where 0.1 wrote them. They are read after an upgrade, which stops all nodes, and deleted with their nodes."""
-        return f"{self.changefeed(id)}position/"
-
     def position(self, id: ChangefeedId, node: NodeId) -> str:
         return self.positions(id) + _quote(node)
-
-    def old_position(self, id: ChangefeedId, node: NodeId) -> str:
-        return self.old_positions(id) + _quote(node)
 
     def position_parts(self, id: ChangefeedId, node: NodeId) -> str:
         return f"{self.position(id, node)}/"
@@ -268,20 +258,15 @@ def child(key: str, group: str) -> str:
 def encode(record: object, large: Callable[[Document], str | None] | None = None) -> bytes:
     """The same record gives the same bytes in every process, since sets are sorted. `large`: the names of documents that the record refers to."""
     kind: type[Any] = type(record)
-    version = _VERSIONS.get(kind.__name__, 1)
 
     def written(document: Document) -> object:
-        nonlocal version
         name = large(document) if large is not None else None
-        if name is None:
-            return document.written()
-        version = _REFERRING
-        return {REFERENCE: name}
+        return document.written() if name is None else {REFERENCE: name}
 
     fields = _adapter(kind).dump_python(record, exclude_unset=True, context=written if large is not None else None)
     if kind is Barrier:
         del fields["held"]
-    return json.dumps({"v": version, **fields}, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps({"v": FORMAT, **fields}, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode(kind: type[T], kv: KeyValue, large: Callable[[str], Document] | None = None) -> T:
@@ -293,13 +278,10 @@ def decode(kind: type[T], kv: KeyValue, large: Callable[[str], Document] | None 
         raise RecordUnreadable(
             f'{kv.key}: expected a JSON object with a version "v", found {len(kv.value)} bytes of something else'
         ) from None
-    newest = _VERSIONS.get(kind.__name__, 1)
-    if large is not None and version == _REFERRING > newest:
-        version, fields = newest, _restored(fields, large)
-    if version not in range(1, newest + 1):
-        raise RecordUnreadable(f"{kv.key}: written in format {version!r}, this node reads {newest}; upgrade this node")
-    if version < newest:
-        fields = _UPGRADES[kind.__name__](fields)
+    if version != FORMAT:
+        raise RecordUnreadable(f"{kv.key}: written in format {version!r}, this node reads {FORMAT}; upgrade this node")
+    if large is not None and REFERENCE.encode() in kv.value:
+        fields = _restored(fields, large)
     try:
         record: T = _adapter(kind).validate_python(fields)
     except ValidationError as error:
@@ -332,34 +314,6 @@ def _problems(error: ValidationError) -> list[str]:
     """Without values: the record of a changefeed contains connection strings."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return [f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}" for each in found]
-
-
-def _barrier_without_tables(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name != "held"}
-
-
-def _report_of_one_value(fields: dict[str, Any]) -> dict[str, Any]:
-    by_table = {
-        name: {table: position for position, tables in fields.get(name, {}).items() for table in tables}
-        for name in ("exceptions", "released")
-    }
-    return {**fields, **by_table}
-
-
-def _assignment_by_start(fields: dict[str, Any]) -> dict[str, Any]:
-    tables, starts = fields.get("tables", {}), dict[str, list[str]]()
-    for table, given in tables.items():
-        starts.setdefault(given["start"], []).append(table)
-    copied = [table for table, given in tables.items() if given.get("copy")]
-    return {"starts": starts, "copied": copied, "leaving": fields.get("leaving", [])}
-
-
-_UPGRADES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "AssignmentPart": _assignment_by_start,
-    "Barrier": _barrier_without_tables,
-    "PositionReport": _report_of_one_value,
-}
-"""From the format of 0.1."""
 
 
 def _plain(value: object) -> object:

@@ -17,9 +17,6 @@ A report of more is written so that each table is never shown further than it is
     1. parts           b at 12                   a: 15, b: 12, the others: 12
     2. main value      checkpoint 20             a: 15, b: 12, the others: 20
     3. parts           without a                 a: 20
-
-The format of 0.1 (`"v": 1`) had 32 parts of assignments, and the whole report in its main value. Both are still read. A node of 0.1
-refuses to read this format.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from typing import TypeVar
 
 from changefeed.position import Position
 from changefeed.records import AssignedTable, Assignment, CopyProgress, PositionReport
-from changefeed.shards import PARTS, Shards, differing, part_of
+from changefeed.shards import Shards, differing, part_of
 from changefeed.table import TableId
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, KeyValue, Op, Put
 from coordination.key_group import KeyGroup
@@ -83,18 +80,6 @@ def _assigned(tables: Mapping[TableId, AssignedTable], leaving: Iterable[TableId
     )
 
 
-def upgraded_assignment(group: str, keys: Mapping[str, KeyValue]) -> Iterator[list[Op]]:
-    """Turns an assignment that 0.1 wrote into one of this format. Each list is one transaction: one part becomes 96 at most."""
-    for key, kv in sorted(keys.items()):
-        if not _of_this_format(key):
-            assignment = _assignment_of([decode(AssignmentPart, kv)])
-            yield [Delete(key), *assignment_puts(group, Assignment(), assignment)]
-
-
-def _of_this_format(key: str) -> bool:
-    return len(key) - key.rindex("/") - 1 == len(f"{PARTS - 1:x}")
-
-
 def join_assignment(keys: Iterable[KeyValue]) -> tuple[Assignment, int]:
     """A node's assignment and its revision. The revision is 0 if the node never had one."""
     joined = JoinedAssignment().then(KeyGroup({kv.key: kv for kv in keys}))
@@ -107,8 +92,6 @@ class JoinedAssignment:
 
     assignment: Assignment = field(default_factory=Assignment)
     rev: int = 0
-    outdated: bool = False
-    """0.1 wrote it."""
     source: KeyGroup = field(default_factory=KeyGroup)
     _parts: Mapping[str, AssignmentPart] = field(default_factory=dict)
 
@@ -122,7 +105,6 @@ class JoinedAssignment:
         return JoinedAssignment(
             assignment=_assignment_of(parts.values(), self.assignment, gone),
             rev=max((kv.mod_rev for kv in source.values()), default=0),
-            outdated=not all(map(_of_this_format, known)),
             source=source,
             _parts=known,
         )

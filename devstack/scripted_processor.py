@@ -6,7 +6,6 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
-from changefeed.capture import DECIDED
 from changefeed.position import Position
 from changefeed.records import (
     AssignedTable,
@@ -46,10 +45,6 @@ class ScriptedProcessor:
                 roles=roles,
                 version="0",
                 started_at=now,
-                captures=DECIDED,
-                isolates=True,
-                recopies=True,
-                refilters=True,
             )
 
         self._layout = layout

@@ -26,7 +26,6 @@ from admin.http_server import HttpServer
 from admin.metrics import Metrics
 from admin.server import AdminServer
 from admin.services.node_health import not_ready
-from changefeed.capture import DECIDED
 from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records import ChangefeedId, NodeHealth, NodeId, NodeRecord, Role
 from coordination.etcd.client import EtcdClient
@@ -52,9 +51,6 @@ from processor.spark.spark_watch import SparkWatch, WatchedJobs
 from processor.spark.stays import Stays
 
 VERSION = version("sluice")
-CAPTURES = DECIDED
-"""The captures that this release supports."""
-
 _LOOK_EVERY = 0.2
 _RETRY_SECONDS = 1.0
 
@@ -207,10 +203,6 @@ class NodeProcess:
             version=VERSION,
             started_at=self._started_at,
             draining=self._draining,
-            captures=CAPTURES,
-            isolates=True,
-            recopies=True,
-            refilters=True,
             health=self._health,
         )
 

@@ -165,9 +165,6 @@ class ChangefeedOwner:
         known = etcd_view.read(self._term.reader, view, self._term.layout, self._id)
         if known is None:
             return
-        if outdated := self._term.reader.outdated(view, self._id):
-            self._writer.upgrade(outdated)
-            return
         now = time.monotonic()
         self._gone_at = {node: self._gone_at.get(node, now) for node in known.left_behind}
         self._reports.next_tick()
@@ -299,7 +296,7 @@ class ChangefeedOwner:
             self._jobs.forget_failures()
             self._run = status.run
         if memory.tables is None:
-            memory.tables = KnownTables(status.copy_starts, known.bases, known.records.values())
+            memory.tables = KnownTables(known.bases, known.records.values())
         memory.tables.take(known.records.values())
         assert status.checkpoint is not None
         behind = {table: stored.record.at for table, stored in known.stragglers.items()}
@@ -350,7 +347,6 @@ class ChangefeedOwner:
             errors += self._update_waits(known, status)
             also = (taken.error, self._memory.error, loss.error, nobody, unwritten)
             errors += [error for error in also if error is not None]
-            errors += [] if known.isolates else loss.lost.values()
         else:
             self._memory.leave_feed()
         return ChangefeedState(
@@ -370,8 +366,6 @@ class ChangefeedOwner:
                 processors={node for node, state in self._memory.progress.nodes.items() if state.takes_tables},
                 moving=known.moving,
             ),
-            isolates=known.isolates,
-            recopies=known.recopies,
             beside=tables.beside & known.copied,
             reports=[report for node, report in known.reports.items() if node in known.processors],
             node_errors=self._memory.standings.errors(self._memory.progress.nodes, status.run, time.monotonic()),

@@ -69,12 +69,6 @@ class OwnerView:
     """The tables whose initial copy has ended."""
     processors: Mapping[NodeId, NodeRecord]
     """The living processors."""
-    isolates: bool
-    """Whether all living nodes know stragglers."""
-    recopies: bool
-    """Whether all living nodes know tables that are copied beside the target's."""
-    refilters: bool
-    """Whether all living nodes can take tables in and out of a changefeed that runs."""
     large: frozenset[str] = frozenset()
     """The large values that records, bases and renames refer to."""
     copies: Mapping[TableId, CopyRecord] = field(default_factory=dict)
@@ -110,7 +104,7 @@ class OwnerView:
         status = self.status
         if status is None or status.checkpoint is None:
             return None
-        tables = KnownTables(status.copy_starts, self.bases, self.records.values())
+        tables = KnownTables(self.bases, self.records.values())
         floor = self.floor(status.checkpoint)
         progress = TableProgress().next(tables.replicated, self.nodes({}), floor)
         names = {schema.id: schema.name for _, schema in tables.settled}
@@ -192,9 +186,6 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         skips={stored.record.position for stored in skips.values()},
         large=reader.large(layout.ddls(id), layout.schemas(id), layout.renames(id)),
         copied=reader.derived(CopyRecord, view, layout.copies(id), _copied).keys(),
-        isolates=all(stored.record.isolates for stored in nodes.values()),
-        recopies=all(stored.record.recopies for stored in nodes.values()),
-        refilters=all(stored.record.refilters for stored in nodes.values()),
         copies=reader.derived(CopyRecord, view, layout.copies(id), _copy),
         gone=partial(_gone, view.revision, frozenset(kv.create_rev for kv in view.group(layout.nodes).values())),
         chunks_of=partial(_chunks_of, view, layout, id),

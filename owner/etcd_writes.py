@@ -28,12 +28,12 @@ from changefeed.records import (
 from changefeed.table import TableId, TableName, TableSchema
 from changefeed.users.principals import PrincipalNames
 from coordination import failpoint
-from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, KeyValue, Op, Put
+from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
 from coordination.fenced import FencedStore
 from coordination.large.large_store import LargeWriter
 from coordination.large.large_values import LARGE_BYTES, encoded
 from coordination.layout import Layout, encode
-from coordination.parts import assignment_puts, upgraded_assignment
+from coordination.parts import assignment_puts
 from owner.tables.filter_change import FilterChange
 from owner.tables.scheduler import ForgetMove, ForgetNode, Remove, SchedulerAction, assignments_after
 from owner.tables.wishes import Forget, Mark, Resume
@@ -129,7 +129,6 @@ class ChangefeedWriter:
         layout, id = self._layout, self._id
         groups = [layout.ddls, layout.schemas, layout.large, layout.assignments, layout.positions, layout.copies]
         groups += [
-            layout.old_positions,
             layout.barrier,
             layout.rows,
             layout.stragglers,
@@ -219,12 +218,6 @@ class ChangefeedWriter:
             error = status.lifecycle.error
             self._log.info("changefeed_state", state=status.lifecycle.state, error=error and error.message)
 
-    def upgrade(self, stored: Mapping[NodeId, Mapping[str, KeyValue]]) -> None:
-        """`stored`: the assignments in etcd."""
-        for node, keys in stored.items():
-            for ops in upgraded_assignment(self._layout.assignment(self._id, node), keys):
-                self._commit(ops)
-
     def schedule(self, before: Mapping[NodeId, Assignment], after: Mapping[NodeId, Assignment]) -> None:
         puts = [
             put
@@ -266,9 +259,8 @@ class ChangefeedWriter:
 
     def _forgotten(self, node: NodeId) -> list[Op]:
         layout, id = self._layout, self._id
-        reports = layout.position(id, node), layout.old_position(id, node)
-        deletes = (op for report in reports for op in (Delete(report), DeletePrefix(f"{report}/")))
-        return [DeletePrefix(layout.assignment(id, node)), *deletes]
+        report = layout.position(id, node)
+        return [DeletePrefix(layout.assignment(id, node)), Delete(report), DeletePrefix(f"{report}/")]
 
     def _put_straggler(self, table: TableId, straggler: Straggler) -> Put:
         return Put(self._layout.straggler(self._id, table), encode(straggler))

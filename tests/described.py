@@ -18,8 +18,6 @@ def described(name: str, *roles: Role) -> Callable[[NodeId], NodeRecord]:
             roles=frozenset(roles),
             version="1",
             started_at=now,
-            isolates=True,
-            recopies=True,
         )
 
     return describe

@@ -59,10 +59,7 @@ class RepairRequests:
             elif not self._open(table, request, asked_rev):
                 return ""
             if time.monotonic() >= deadline:
-                why = (
-                    f"the table's node did not do it within {_PATIENCE:g} s: a DDL may hold the table, it may be far behind, or the node may be "
-                    "of an earlier release"
-                )
+                why = f"the table's node did not do it within {_PATIENCE:g} s: a DDL may hold the table, or it may be far behind"
                 break
             go_on()
             self._stop.wait(_LOOK_EVERY)

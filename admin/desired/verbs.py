@@ -137,7 +137,7 @@ def updated(
     if wanted == info:
         return info
     if runs_on(info, status, configuration) or changes_tables(info, status, configuration):
-        return replace(info, configuration=configuration.reading_by(info.capture), version=info.version + 1)
+        return replace(info, configuration=configuration, version=info.version + 1)
     changed = _changed(wanted, status, desired=DesiredState.PAUSED)
     return _decided(replace(changed, leaves_stopped=False), choice)
 
@@ -204,7 +204,6 @@ def removed(info: ChangefeedInfo, status: ChangefeedStatus | None) -> Changefeed
 def _decided(info: ChangefeedInfo, choice: CaptureChoice) -> ChangefeedInfo:
     return replace(
         info,
-        configuration=info.configuration.reading_by(choice.capture),
         capture=choice.capture,
         capture_reason=choice.reason,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,7 +11,7 @@ from admin.preflight.deployments.deployment_identity import DeploymentIdentity, 
 from admin.preflight.privileges import Privileges
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.capture_choice import CaptureChoice, Obstacle, image_obstacles
+from changefeed.config.capture_choice import CaptureChoice, image_obstacles
 from changefeed.config.configuration import Configuration, Start
 from changefeed.errors import SluiceError
 from changefeed.position import Position
@@ -49,11 +49,9 @@ class ShardsFindings:
     window: OplogWindow | None = None
 
 
-def probe_shards(
-    uri: str, configuration: Configuration, asked: Capture, obstacles: Callable[[Capture], Iterable[Obstacle]]
-) -> ShardsFindings:
+def probe_shards(uri: str, configuration: Configuration, asked: Capture) -> ShardsFindings:
     """Problems that one reading can show are shown together; the others need that these are gone."""
-    problems = list(_senseless(configuration, asked, obstacles))
+    problems = list(_senseless(configuration, asked))
     with closing(ClusterClients(uri, app_name="sluice-validate")) as clients:
         clients.refuse_others()
         version = version_of(clients.config)
@@ -92,15 +90,13 @@ def probe_shards(
         )
 
 
-def _senseless(
-    configuration: Configuration, asked: Capture, obstacles: Callable[[Capture], Iterable[Obstacle]]
-) -> Iterator[str]:
+def _senseless(configuration: Configuration, asked: Capture) -> Iterator[str]:
     if asked is Capture.CHANGE_STREAM:
         yield (
             "capture: change_stream is not possible, since the source names config servers, which show no change stream of the cluster; name its "
             "routers (mongos), or write oplog"
         )
-    for obstacle in (*image_obstacles(configuration), *obstacles(Capture.SHARD_OPLOGS)):
+    for obstacle in image_obstacles(configuration):
         yield f"capture: the oplogs of shards cannot be read, since {obstacle.reason}; {obstacle.remedy}"
     if configuration.users:
         yield "users: users of a sharded cluster are not replicated from its config servers; write false"

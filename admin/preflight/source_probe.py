@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -67,11 +67,10 @@ class SourceFindings:
 def probe_source(
     configuration: Configuration,
     asked: Capture,
-    obstacles: Callable[[Capture], Iterable[Obstacle]] = lambda _: (),
     positions: Sequence[Position] = (),
 ) -> SourceFindings:
-    """Takes some seconds if the source does not answer. `obstacles` are those that do not come from the source. `positions`: of a
-    changefeed that has read it, so that its oplog should have an entry at one of them.
+    """Takes some seconds if the source does not answer. `positions`: of a changefeed that has read it, so that its oplog should have
+    an entry at one of them.
     """
     try:
         uri = expanded(configuration.source)
@@ -79,12 +78,12 @@ def probe_source(
             if (problem := refused_member(client)) is not None:
                 return SourceFindings(problems=(f"source: {problem}",))
             if is_config_server(client):
-                return _of_shards(probe_shards(uri, configuration, asked, obstacles))
+                return _of_shards(probe_shards(uri, configuration, asked))
             with translated("reading the type of the source"):
                 part = part_of_a_cluster(client)
             if part is not None:
                 return SourceFindings(problems=(f"source: {part}, or its config servers",))
-            found = _findings(client, configuration, asked, tuple(obstacles(Capture.OPLOG)))
+            found = _findings(client, configuration, asked)
             asked_for = positions and not is_router(client)
             return replace(found, has_history=_has_history(client, positions)) if asked_for else found
     except SluiceError as error:
@@ -131,16 +130,14 @@ def check_start(info: ChangefeedInfo, start: Position) -> None:
         raise ConfigurationError([f"start: {early}"])
 
 
-def _findings(
-    client: Client, configuration: Configuration, asked: Capture, known_obstacles: Sequence[Obstacle]
-) -> SourceFindings:
+def _findings(client: Client, configuration: Configuration, asked: Capture) -> SourceFindings:
     """What the user may not do is found before it is tried: a try would tell of one privilege at a time."""
     with translated("reading the privileges of the source's user"):
         privileges = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
     problems: list[str] = []
     choice = None
     try:
-        choice = choose(asked, [*_obstacles(client, configuration, asked), *known_obstacles])
+        choice = choose(asked, list(_obstacles(client, configuration, asked)))
         if choice.capture is Capture.CHANGE_STREAM and (problem := refused_at_source(expanded(configuration.source))):
             problems.append(f"source: {problem}")
     except ConfigurationError as error:

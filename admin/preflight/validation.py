@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 
 from admin.cluster_reader import ClusterReader, tables_of
 from admin.preflight.column_obstacles import column_obstacles, column_warnings
@@ -21,7 +20,7 @@ from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
 from admin.preflight.update_effect import UpdateEffect, effect
 from changefeed.capture import Capture
-from changefeed.config.capture_choice import CaptureChoice, node_obstacles
+from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration, OnOccupied, Start
 from changefeed.config.overlap import common_target, writes
 from changefeed.config.read_preference import refused_at_target
@@ -130,14 +129,10 @@ class Validator:
         if unusable:
             return Findings(problems=tuple(map(redacted, unusable)))
         decided = _decided(configuration, replaces)
-        with self._reader.read() as view:
-            nodes = {
-                f"{node.record.name} ({node.record.version})": node.record.captures for node in view.nodes.values()
-            }
         with ThreadPoolExecutor(2, "validate") as threads:
             asked = decided.capture if decided else configuration.capture
             positions = replaces.positions() if replaces else []
-            source = threads.submit(probe_source, configuration, asked, partial(node_obstacles, nodes), positions)
+            source = threads.submit(probe_source, configuration, asked, positions)
             sink = threads.submit(probe_sink, configuration)
         found, target = source.result(), sink.result()
         if replaces is not None:

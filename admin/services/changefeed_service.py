@@ -333,11 +333,6 @@ def _wanted(request: pb.UpdateChangefeedRequest, present: Configuration) -> Conf
 def _while_it_runs(accepted: Accepted, update: Update, configuration: Configuration) -> Accepted:
     """Of an update that takes tables in and out."""
     known, id = update.known, configuration.id
-    if not known.refilters:
-        raise WrongState(
-            "a node of an earlier release lives, which would stop while tables change; upgrade all nodes first (`sluice node list` shows their "
-            f"versions), or pause changefeed {id!r}, update it, and resume it"
-        )
     if any(place.moves for place in update.places(configuration)):
         raise WrongState(f"routes: tables of changefeed {id!r} would get other names; pause it first, then update it")
     refused = [str(record.event) for record in known.records.values() if record.open and record.refused is not None]

@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from admin.cluster_reader import ChangefeedTables, ClusterView, ServingNode, UnreadableChangefeed, tables_of
-from admin.copy_totals import CopyTotals, left_of, one_copy, under_way_now, whole_copy
+from admin.copy_totals import CopyTotals, one_copy, under_way_now, whole_copy
 from admin.lag import MOST_SHOWN, lag_at, node_lag, slowest
 from admin.planning.creation_plan import CopyEstimate, PlannedTable
 from admin.planning.planner import CreationPlan
@@ -119,7 +119,7 @@ def running_copies(known: OwnerView, found: ChangefeedTables | None = None) -> l
     if not under_way:
         return []
     living = {schema.id: schema for schema in (found or tables_of(known)).living}
-    most = nlargest(MOST_SHOWN, under_way, key=lambda table: (left_of(under_way[table]).bytes, table))
+    most = nlargest(MOST_SHOWN, under_way, key=lambda table: (under_way[table].left.bytes, table))
     return [_copy(table, living.get(table), copy_progress(one_copy(known, under_way[table]))) for table in most]
 
 

@@ -34,13 +34,11 @@ def requested(known: OwnerView, table: str, keys: Sequence[str]) -> int:
         )
     living = {schema.id for schema in tables_of(known).living}
     with _opened(known) as stored:
-        chosen = [
-            letter for letter in _chosen(known, stored, table, keys) if letter.holds and letter.table_id in living
-        ]
+        chosen = [letter for letter in _chosen(known, stored, table, keys) if letter.table_id in living]
         if not chosen:
             raise NotFoundError(
                 f"changefeed {configuration.id!r} has no rejected rows of {table} that can be tried again: their table no longer exists at "
-                f"the source, or an earlier release wrote them; drop them: `sluice table drop-rejected {configuration.id} {table}`"
+                f"the source; drop them: `sluice table drop-rejected {configuration.id} {table}`"
             )
         stored.request(chosen)
     return len(chosen)
@@ -94,6 +92,5 @@ def _message(letter: StoredLetter) -> pb.RejectedRow:
         tries=letter.tries,
         error=letter.error,
         type=letter.type,
-        holds=letter.holds,
         retry_requested=letter.requested,
     )

@@ -60,7 +60,6 @@ class TableService(TableServiceServicer):
     @unary(Access.OPERATOR)
     def StopTable(self, request: pb.StopTableRequest, context: Any) -> pb.Table:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
-        _check_isolates(known)
         table = _find_table(request.changefeed, tables_of(known), request.table)
         if table.kind is TableKind.VIEW:
             raise WrongState(f"{table.name} is a view; it has no rows, so there is nothing to stop")
@@ -70,7 +69,6 @@ class TableService(TableServiceServicer):
     @unary(Access.OPERATOR)
     def ResumeTable(self, request: pb.ResumeTableRequest, context: Any) -> pb.Table:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
-        _check_isolates(known)
         table = _find_troubled(known, request.changefeed, request.table)
         _check_has_a_name(known, request.table, table)
         trouble = troubles(known.stragglers, known.records.values()).get(table)
@@ -143,7 +141,6 @@ class DdlService(DdlServiceServicer):
     @unary(Access.OPERATOR)
     def SkipDdl(self, request: pb.SkipDdlRequest, context: Any) -> pb.Ddl:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
-        _check_isolates(known)
         record = _find_refused(known, request.changefeed, request.ddl)
         if record.taken and record.refused is not None:
             raise WrongState(f"it cannot be skipped: {record.refused.message}")
@@ -176,20 +173,8 @@ def _known(reader: ClusterReader, id: str) -> OwnerView:
         return view.changefeed(ChangefeedId(id))
 
 
-def _check_isolates(known: OwnerView) -> None:
-    if not known.isolates:
-        raise WrongState(
-            "a node of an earlier release lives, which knows no stopped tables; upgrade all nodes first (`sluice node list` shows their versions)"
-        )
-
-
 def _check_recopy(known: OwnerView, table: TableSchema) -> None:
     id = known.info.configuration.id
-    _check_isolates(known)
-    if not known.recopies:
-        raise WrongState(
-            "a node of an earlier release lives, which would write to the wrong table; upgrade all nodes first (`sluice node list` shows their versions)"
-        )
     if obstacle := recopy.obstacle(table, known.info.configuration):
         raise WrongState(f"table {table.name} cannot be copied anew: it {obstacle}")
     _check_has_a_name(known, str(table.name), table.id)
@@ -247,7 +232,7 @@ def _find_to_recopy(known: OwnerView, changefeed: str, text: str) -> TableSchema
     records = known.records.values()
     refused = [record.event for record in records if record.open and record.refused is not None]
     created = {event.id for event in refused if event.type is DdlType.CREATE}
-    tip = KnownTables(frozenset(), known.bases, records).tip.living() if created else ()
+    tip = KnownTables(known.bases, records).tip.living() if created else ()
     for _, schema in tip:
         if schema.id in created and text in (schema.id, str(schema.name)):
             return schema

@@ -10,8 +10,7 @@ It is decided when the changefeed is created, and again only when a user changes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from changefeed.capture import Capture
@@ -92,10 +91,3 @@ def image_obstacles(configuration: Configuration) -> Iterator[Obstacle]:
             "pipeline.pre_images asks for documents before and after changes, which only change streams show",
             "write change_stream, or leave pipeline.pre_images out",
         )
-
-
-def node_obstacles(captures: Mapping[str, AbstractSet[Capture]], wanted: Capture = Capture.OPLOG) -> Iterator[Obstacle]:
-    """`captures`: the captures that each node of the cluster supports, by the node's name and release."""
-    for node, known in sorted(captures.items()):
-        if wanted not in known:
-            yield Obstacle(f"node {node} does not support this capture", "upgrade it")

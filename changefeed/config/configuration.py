@@ -350,16 +350,6 @@ class Configuration(Options):
         """With the credentials as the user wrote them. `public` leaves them out."""
         return yaml.safe_dump(self.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
 
-    def reading_by(self, capture: Capture) -> Configuration:
-        """The configuration to store. Unless the decision is `change_stream`, it contains the option `capture`, even if that is `auto`.
-
-        Releases without this option read by change streams only. They refuse a configuration with an option that they do not know,
-        and so do not continue by change stream what another capture began.
-        """
-        if capture is Capture.CHANGE_STREAM:
-            return self
-        return self.model_copy(update={"capture": self.capture})
-
     def without_credentials(self) -> Configuration:
         return self.model_copy(
             update={"source": self.source.without_credentials(), "sink": self.sink.without_credentials()}

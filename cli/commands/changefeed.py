@@ -456,9 +456,7 @@ def finalize(
             continue
         print_line(f"changefeed {id} finished at {progress.target}; expiries restored downstream: {progress.restored}")
         if block_writes and not blocked:
-            print_line(
-                "no writes were blocked: it had finished before this call, or the server is of an earlier release"
-            )
+            print_line("no writes were blocked: it had finished before this call")
         if progress.problems:
             raise Failure(ExitCode.FAILED, "not restored:", *(f"  - {problem}" for problem in progress.problems))
         return

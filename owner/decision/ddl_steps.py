@@ -14,7 +14,7 @@ from changefeed.event import DdlType
 from changefeed.records import DdlRecord, DdlState
 from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier
-from owner.ddl.steps import Refuse, ReleaseDdl, Step, next_step, skipped
+from owner.ddl.steps import ReleaseDdl, Step, next_step, skipped
 from owner.ddl.stragglers import SKIPPABLE, Waiting, brings_in, name_is_taken
 from owner.decision.state import ChangefeedState, TableCheckpoints
 
@@ -56,7 +56,7 @@ def ddl_steps(
         )
         if isinstance(step, ReleaseDdl):
             releases.append(step)
-        elif step is not None and (state.isolates or not isinstance(step, Refuse)):
+        elif step is not None:
             begun[record.state] += progress is None
             others.append(step)
     started = others if state.status.lifecycle.running else []

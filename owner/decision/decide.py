@@ -133,20 +133,19 @@ def decide(
     changed = {table for _, stragglers_then in together for table in stragglers_then}
     actions += _gate_actions(state, resolved, held, together)
     actions += [step for step in steps if not isinstance(step, ReleaseDdl)]
-    if state.isolates:
-        recopied = {table for table, verb in state.wishes.requests.items() if verb is TableVerb.RECOPY}
-        if recopied and (impossible := recopied - seen.answers - set(to_recopy(state))):
-            actions.append(Forget(requests=frozenset(impossible)))
-        actions += wished(
-            replace(state.wishes, lost={**_outgrown(state, records.values(), waiting, now), **state.wishes.lost}),
-            records | released,
-            waiting,
-            checkpoints,
-            checkpoint_now(state),
-            but=changed,
-            run=_run(state),
-            now=now,
-        )
+    recopied = {table for table, verb in state.wishes.requests.items() if verb is TableVerb.RECOPY}
+    if recopied and (impossible := recopied - seen.answers - set(to_recopy(state))):
+        actions.append(Forget(requests=frozenset(impossible)))
+    actions += wished(
+        replace(state.wishes, lost={**_outgrown(state, records.values(), waiting, now), **state.wishes.lost}),
+        records | released,
+        waiting,
+        checkpoints,
+        checkpoint_now(state),
+        but=changed,
+        run=_run(state),
+        now=now,
+    )
     status = newest_status(state, checkpoint, resolved, now, random, awaits=_awaits(state, waiting))
     if status != state.status:
         actions.append(PublishStatus(status))
@@ -158,7 +157,7 @@ def _outgrown(
 ) -> Mapping[TableId, ErrorReport]:
     def can_be_copied(table: TableId) -> bool:
         schema = state.tip.latest(table)
-        return state.recopies and schema is not None and not recopy.obstacle(schema, state.info.configuration)
+        return schema is not None and not recopy.obstacle(schema, state.info.configuration)
 
     return outgrown(records, state.wishes.stragglers, waiting, can_be_copied, now)
 

@@ -183,7 +183,7 @@ def _record_own(
     """The DDLs of Sluice's own, before all events that have arrived. Nothing may be recorded after them until an unknown table is looked up."""
     if not state.beside and TableVerb.RECOPY not in state.wishes.requests.values():
         return
-    wanted = sorted(to_recopy(state)) if state.recopies else []
+    wanted = sorted(to_recopy(state))
     ended, without_name = sorted(_to_exchange(state)), nameless(state.records.values()).keys()
     if not wanted and not ended:
         return

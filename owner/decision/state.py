@@ -93,10 +93,6 @@ class ChangefeedState:
     watching: bool = True
     """The watch has no error."""
     executions: Mapping[Position, DdlProgress]
-    isolates: bool = True
-    """Whether tables may become stragglers. As long as a node of an earlier release lives, their trouble is the changefeed's."""
-    recopies: bool = True
-    """Whether tables may be copied anew beside the running changefeed. A node of an earlier release would write their rows to the wrong tables."""
     beside: AbstractSet[TableId] = frozenset()
     """The tables copied beside the target's whose copies have ended."""
     still: bool = False

@@ -136,8 +136,6 @@ def commanded(info: ChangefeedInfo, status: ChangefeedStatus, *, now: datetime, 
 def _errors(state: ChangefeedState) -> list[ErrorReport]:
     """The errors of this run, without those that another error explains. Those that may lead to a pause are not hidden by others."""
     errors = [*state.errors, *state.node_errors, *_late(state)]
-    if not state.isolates:
-        errors += [error for _, _, error in state.checkpoints.failed(state.status.run)]
     errors = [error for error in errors if not any(other.explains(error) for other in errors)]
     return [error for error in errors if not error.keeps_running] or errors
 
@@ -153,7 +151,7 @@ def _ddl_failures(state: ChangefeedState) -> list[ErrorReport]:
     return [
         ErrorReport.of(progress.error, progress.failed_at)
         for _, progress in sorted(state.executions.items())
-        if isinstance(progress, Failed) and not (state.isolates and isinstance(progress.error, OF_ITS_TABLES))
+        if isinstance(progress, Failed) and not isinstance(progress.error, OF_ITS_TABLES)
     ]
 
 

@@ -32,7 +32,7 @@ def lost_tables(known: OwnerView, progress: TableProgress, window: OplogWindow |
 
 def lost_alone(known: OwnerView, progress: TableProgress, window: OplogWindow | None) -> AbstractSet[TableId]:
     """Those that cannot keep up, if others can. None of these is a straggler yet."""
-    if window is None or not known.isolates or window.holds(progress.least(known.stragglers.keys()) or window.newest):
+    if window is None or window.holds(progress.least(known.stragglers.keys()) or window.newest):
         return frozenset()
     others = progress.tables.keys() - known.stragglers.keys()
     lost = {table for table in others if (at := progress.of(table)) is not None and not window.holds(at)}
@@ -43,7 +43,7 @@ def others_go_on(known: OwnerView, progress: TableProgress, window: OplogWindow 
     """Whether what the oplog has lost concerns stragglers and those of `lost_alone` only. The checkpoint follows the other tables a moment after
     one that has held it became a straggler.
     """
-    if window is None or not known.isolates:
+    if window is None:
         return False
     apart = known.stragglers.keys() | lost_alone(known, progress, window)
     least = progress.least(apart)

@@ -30,17 +30,13 @@ class SettledNames:
 
 
 class KnownTables:
-    """`tip`: the versions with every DDL seen, done or not. `replicated`: the tables after the settled DDLs, `beside` those copied beside the target's.
-    `copy_starts`: where tables begin with a copy whose bases do not say so, as an earlier release wrote them.
-    """
+    """`tip`: the versions with every DDL seen, done or not. `replicated`: the tables after the settled DDLs, `beside` those copied beside the target's."""
 
     def __init__(
         self,
-        copy_starts: AbstractSet[Position],
         bases: Mapping[TableId, TableSchema],
         records: Iterable[DdlRecord],
     ) -> None:
-        self._copy_starts = copy_starts
         records = list(records)
         self._settled = SchemaStore.from_records(bases.values(), records)
         self.names = SettledNames(self._settled.versions)
@@ -95,7 +91,7 @@ class KnownTables:
         if life is None or life[1].kind is TableKind.VIEW:
             return None
         first, schema = life
-        return _assigned(first, schema.copied or first in self._copy_starts)
+        return _assigned(first, schema.copied)
 
 
 @lru_cache(64)

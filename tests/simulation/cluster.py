@@ -280,9 +280,6 @@ class Node:
             roles=self.roles,
             version="1",
             started_at=datetime(2026, 11, 21, tzinfo=UTC),
-            isolates=True,
-            recopies=True,
-            refilters=True,
             health=self.watch.health if self.watch is not None else None,
         )
 

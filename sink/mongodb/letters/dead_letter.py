@@ -9,13 +9,12 @@
 
 A user's request to try a row again is a document of its own, `_id` "<changefeed>:retry/<table id>/<row>". So is a note that a row was written
 as the source had it, with the time of that read, "<changefeed>:read/<table id>/<row>". All are found by a range of `_id`s, so the
-collection needs no index. Letters of earlier releases have another `_id` and no `changefeed`; they hold no row.
+collection needs no index.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,7 +36,6 @@ _MOST_SHOWN_BYTES = 1 << 20
 _MOST_TEXT = 200_000
 _MOST_KEY_TEXT = 500
 _MOST_ERROR = 16_000
-_EARLIER = re.compile(r"[0-9a-f]{32}/[^/]+(/.*)?")
 
 _JSON = json_util.RELAXED_JSON_OPTIONS.with_options(tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 _READABLE: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -136,8 +134,3 @@ def text_of(raw: bytes | None, *, most: int = _MOST_TEXT) -> str:
     except (BSONError, ValueError, OverflowError, RecursionError):
         return f"... ({len(raw)} bytes that are no readable BSON)"
     return text if len(text) <= most else f"{text[:most]}... ({len(raw)} bytes)"
-
-
-def written_earlier(letter: Mapping[str, Any]) -> bool:
-    """Whether an earlier release wrote the document as a dead letter."""
-    return "changefeed" not in letter and "error" in letter and _EARLIER.fullmatch(str(letter["_id"])) is not None

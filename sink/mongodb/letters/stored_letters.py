@@ -36,7 +36,6 @@ from sink.mongodb.letters.dead_letter import (
     requests_of,
     row_of,
     text_of,
-    written_earlier,
 )
 from sink.mongodb.letters.open_letters import LetterBox
 
@@ -51,10 +50,7 @@ _WITHOUT_CONTENT = {"event.key": 0, "event.document": 0, "event.update": 0, "eve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLetter:
-    """`holds`: whether the letter holds its row. One that an earlier release wrote does not."""
-
     id: str
-    holds: bool
     table: str
     table_id: str
     key: str
@@ -83,17 +79,11 @@ class StoredLetters:
         self._letters = database[box.collection.coll]
 
     def of(self, table: str | None, ids: Collection[TableId]) -> Iterator[StoredLetter]:
-        """All letters, or those of a table. `table` is a name at the source or an id; `ids` are those of the tables that it names now.
-
-        Without `table`, `ids` are those of all tables: letters of earlier releases do not name their changefeed.
-        """
+        """All letters, or those of a table. `table` is a name at the source or an id; `ids` are those of the tables that it names now."""
         requested = self._requested()
         for letter in self._found({"_id": beginning_with(letters_of(self._box.changefeed))}):
             if table is None or letter["table_id"] in ids or table in (letter["table"], letter["table_id"]):
                 yield _stored(letter, requested=request_id(self._box.changefeed, letter["_id"]) in requested)
-        for letter in self._found({"changefeed": {"$exists": False}}):
-            if written_earlier(letter) and letter["_id"].partition("/")[0] in ids:
-                yield _stored(letter, requested=False)
 
     def request(self, letters: Sequence[StoredLetter]) -> None:
         """Every request is a new one, so that a task which tries an earlier one does not end it."""
@@ -143,9 +133,7 @@ class StoredLetters:
         """
         changefeed = self._box.changefeed
         prefixes = requests_of(changefeed, table), notes_of(changefeed, table), letters_of(changefeed, table)
-        earlier = {"_id": beginning_with(f"{table}/"), "changefeed": {"$exists": False}}
-        conditions: list[dict[str, Any]] = [*({"_id": beginning_with(prefix)} for prefix in prefixes), earlier]
-        for condition in conditions:
+        for condition in ({"_id": beginning_with(prefix)} for prefix in prefixes):
             with (
                 pymongo.timeout(permit()),
                 self._writing(f"dropping the dead letters of a table in {self._box.collection}"),
@@ -170,7 +158,7 @@ class StoredLetters:
 def named(letters: Sequence[StoredLetter], key: str) -> list[StoredLetter]:
     """The letters of the row that a user names: by the key as it is listed, by the `_id` as Extended JSON, or by its plain text."""
     rows = {row_of(bson.encode({"_id": id})) for id in _ids(key)}
-    return [letter for letter in letters if letter.key == key or (letter.holds and letter.row in rows)]
+    return [letter for letter in letters if letter.key == key or letter.row in rows]
 
 
 def _ids(text: str) -> Iterator[Any]:
@@ -190,7 +178,6 @@ def _stored(letter: Mapping[str, Any], *, requested: bool) -> StoredLetter:
     position = str(letter.get("position", ""))
     return StoredLetter(
         id=letter["_id"],
-        holds="changefeed" in letter,
         table=letter.get("table", ""),
         table_id=letter.get("table_id") or letter["_id"].partition("/")[0],
         key=key if isinstance(key, str) else text_of(bson.encode(key)),

@@ -67,8 +67,8 @@ CHANGEFEED = (
     ),
     Fault(
         "a node whose record cannot be read gets tables",
-        "            draining=True,\n            captures=DECIDED,",
-        "            draining=False,\n            captures=DECIDED,",
+        "            draining=True,\n            health=NodeHealth(",
+        "            draining=False,\n            health=NodeHealth(",
         tests=("tests/unit/coordination/test_decoded.py",),
     ),
     Fault(

@@ -72,7 +72,9 @@ def copying(
         barrier_rev=1,
         records={},
         bases={
-            id: TableSchema(id=id, name=TableName("s", id[-1]), valid_from=at(5), size=(sizes or {}).get(id))
+            id: TableSchema(
+                id=id, name=TableName("s", id[-1]), valid_from=at(5), copied=True, size=(sizes or {}).get(id)
+            )
             for id in TABLES
         },
         assignments={NODE: decoded.StoredRecord(assignment, create_rev=7, mod_rev=7)},
@@ -86,9 +88,6 @@ def copying(
         skips=frozenset(),
         copied=frozenset(TABLES) - left.keys(),
         processors={NODE: PROCESSOR},
-        isolates=True,
-        recopies=True,
-        refilters=True,
     )
 
 
@@ -140,7 +139,7 @@ def test_the_tables_that_lag_most_are_named_with_their_lag() -> None:
 
 
 def test_the_copy_is_shown_as_a_bar_over_all_tables() -> None:
-    progress = CopyProgress(documents=1_200, bytes=9_000, chunks_done=1, chunks=2)
+    progress = CopyProgress(documents=1_200, bytes=9_000, chunks_done=1, chunks=2, share=0.5)
     stored = copying({TABLES[0]: progress}, {TABLES[0]: at(5), TABLES[1]: at(5)})
     message = messages.changefeed(ChangefeedId("f"), stored, now=NOW)
     expected = "████████████░░░░░░░░ 62%  2 of 4 tables  1,200 docs, 9.0 kB"
@@ -149,7 +148,7 @@ def test_the_copy_is_shown_as_a_bar_over_all_tables() -> None:
 
 
 def test_a_table_whose_documents_are_all_copied_is_not_done_before_its_copy_ends() -> None:
-    whole = CopyProgress(documents=10, bytes=100, chunks_done=1, chunks=1)
+    whole = CopyProgress(documents=10, bytes=100, chunks_done=1, chunks=1, share=1.0)
     stored = copying(dict.fromkeys(TABLES[2:], whole), dict.fromkeys(TABLES[2:], at(5)))
     assert dict(facts(messages.changefeed(ChangefeedId("f"), stored, now=NOW)))["copy"] == (
         "███████████████████░ 99%  2 of 4 tables  20 docs, 200 B"

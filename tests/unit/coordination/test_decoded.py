@@ -59,15 +59,6 @@ def test_an_unchanged_record_is_not_decoded_again() -> None:
     assert decoded.group(PositionReport, cluster.view(), LAYOUT.positions(ORDERS)) is after
 
 
-def test_a_report_where_the_first_release_wrote_it_is_read_too() -> None:
-    cluster, decoded = Cluster(), Decoded(LAYOUT)
-    cluster.put(
-        Put(LAYOUT.old_position(ORDERS, ONE), encode(report("1.1"))),
-        Put(LAYOUT.position(ORDERS, TWO), encode(report("2.1"))),
-    )
-    assert decoded.reports(cluster.view(), ORDERS) == {ONE: report("1.1"), TWO: report("2.1")}
-
-
 def test_a_single_record_comes_with_its_revision_and_goes_with_its_key() -> None:
     cluster, decoded = Cluster(), Decoded(LAYOUT)
     rev = cluster.put(Put(LAYOUT.barrier(ORDERS), encode(Barrier(epoch=1, position=AT))))

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import json
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, CopyProgress, PositionReport
+from changefeed.records import AssignedTable, Assignment, PositionReport
 from changefeed.shards import PARTS, part_of
 from changefeed.table import TableId
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, KeyValue, Op, Put
@@ -18,7 +16,6 @@ from coordination.parts import (
     assignment_puts,
     join_assignment,
     report_txns,
-    upgraded_assignment,
 )
 from tests.unit.coordination.strategies import positions, tables
 
@@ -87,24 +84,6 @@ def test_the_revision_of_an_assignment_is_that_of_its_newest_part() -> None:
     assert join_assignment([]) == (Assignment(), 0)
 
 
-def test_an_assignment_of_0_1_is_read_and_becomes_one_of_this_format_in_transactions_that_each_leave_it_whole() -> None:
-    tables = {id_of(n): {"start": str(AT), "copy": n % 2 == 0} for n in range(500)}
-    by_part: dict[int, dict[str, object]] = {}
-    for table, given_ in tables.items():
-        by_part.setdefault(part_of(table) % 32, {})[table] = given_
-    keys = {
-        f"/a/{part:02x}": kv(json.dumps({"v": 1, "tables": found, "leaving": []}).encode(), f"/a/{part:02x}")
-        for part, found in by_part.items()
-    }
-    expected = Assignment(tables={id_of(n): AssignedTable(start=AT, copy=n % 2 == 0) for n in range(500)})
-    assert JoinedAssignment().then(KeyGroup(keys)).outdated
-    for ops in upgraded_assignment("/a/", dict(keys)):
-        assert len(ops) <= MAX_TXN_OPS
-        _apply(keys, ops)
-        assert join_assignment(keys.values())[0] == expected
-    assert not JoinedAssignment().then(KeyGroup(keys)).outdated
-
-
 def _apply(keys: dict[str, KeyValue], ops: list[Op]) -> None:
     for op in ops:
         if isinstance(op, Put):
@@ -171,20 +150,3 @@ def test_after_any_prefix_of_a_reports_transactions_no_table_is_shown_further_th
         seen = joined(keys)
         assert all(seen.of(id) <= places_after[id] for id in ids)
     assert joined(keys) == after
-
-
-def test_a_report_of_0_1_is_read() -> None:
-    old = {
-        "v": 1,
-        "run": 1,
-        "barrier_rev": 3,
-        "assignment_rev": 4,
-        "checkpoint": str(AT),
-        "exceptions": {"9.1": [id_of(1), id_of(2)]},
-        "released": {"8.1": [id_of(2)]},
-        "copies": {id_of(1): {"documents": 3}},
-    }
-    found = joined({"/p/n": kv(json.dumps(old).encode(), "/p/n")})
-    assert found.exceptions == {id_of(1): Position.parse("9.1"), id_of(2): Position.parse("9.1")}
-    assert found.released == {id_of(2): Position.parse("8.1")}
-    assert found.copies == {id_of(1): CopyProgress(documents=3)}

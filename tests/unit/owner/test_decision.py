@@ -126,10 +126,8 @@ class Feed:
         watching: bool = True,
         now: datetime = NOW,
         wishes: TableWishes | None = None,
-        isolates: bool = True,
         failed: Mapping[TableId, ErrorReport] = MappingProxyType({}),
         reports: Sequence[PositionReport] = (),
-        recopies: bool = True,
         beside: AbstractSet[TableId] = frozenset(),
         horizon: int | None = None,
         entered: Mapping[tuple[Position, TableId | None], Document] = MappingProxyType({}),
@@ -143,8 +141,6 @@ class Feed:
             records=self.records,
             reports=reports,
             wishes=wishes or TableWishes(),
-            isolates=isolates,
-            recopies=recopies,
             beside=beside,
             checkpoints=Checkpoints(places or {}, failed),
             tip=self.tip,
@@ -593,7 +589,7 @@ def test_a_new_owner_goes_on_from_what_the_last_one_knew() -> None:
     assert lag_of(decision, 8) == 8
 
 
-def test_while_a_node_lives_that_knows_no_stragglers_a_tables_trouble_is_the_changefeeds() -> None:
+def test_a_tables_trouble_is_its_own() -> None:
     refusal = DdlRefused("duplicate key")
     feed = Feed(table(A, "a"), table(B, "b"))
     feed.knows(ddl(11, DdlType.DROP, "a", A))
@@ -601,9 +597,6 @@ def test_while_a_node_lives_that_knows_no_stragglers_a_tables_trouble_is_the_cha
     rejected = {B: ErrorReport.of(RowRejected("no"), NOW)}
     places = {A: at(11), B: at(20)}
     for trouble in ({"executions": refused}, {"failed": rejected}):
-        old = feed.decide(places=places, isolates=False, **trouble)
-        assert status_of(old).lifecycle.state is State.FAILED
-        assert not [action for action in old.actions if isinstance(action, Refuse | Mark)]
         new = feed.decide(places=places, **trouble)
         assert status_of(new).lifecycle.state is State.NORMAL
         assert [action for action in new.actions if isinstance(action, Refuse | Mark)]

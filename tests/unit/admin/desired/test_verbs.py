@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -140,14 +139,6 @@ def test_what_was_decided_is_recorded_with_its_reason() -> None:
     assert (created.capture, created.capture_reason) == (Capture.OPLOG, "its oplog can be read")
     changed = verbs.updated(created, _status(State.STOPPED), _OTHER, 1, _STREAM, level=created)
     assert (changed.capture, changed.capture_reason, changed.version) == (Capture.CHANGE_STREAM, "it was asked for", 2)
-
-
-def test_nodes_that_know_no_capture_cannot_take_one_that_is_read_by_the_oplog_for_theirs() -> None:
-    """Such nodes would ignore the decided capture, but never an option of the configuration."""
-    oplog = verbs.created(_CONFIGURATION, _OPLOG, _INFO.created_at)
-    assert json.loads(encode(oplog))["configuration"]["capture"] == "auto"
-    stream = verbs.created(_CONFIGURATION, _STREAM, _INFO.created_at)
-    assert "capture" not in json.loads(encode(stream))["configuration"]
 
 
 def test_another_capture_is_taken_only_where_nothing_was_asked_for_since_its_positions_were_seen() -> None:

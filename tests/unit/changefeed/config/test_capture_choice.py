@@ -13,7 +13,6 @@ from changefeed.config.capture_choice import (
     Obstacle,
     choose,
     image_obstacles,
-    node_obstacles,
     not_allowed,
 )
 from changefeed.config.configuration import Configuration
@@ -99,9 +98,3 @@ def test_messages_with_images_need_change_streams() -> None:
 def test_pre_images_need_change_streams() -> None:
     [said] = images_of(pipeline={"pre_images": ["shop.orders"]})
     assert said.startswith("pipeline.pre_images asks for documents")
-
-
-def test_a_node_that_does_not_know_the_oplog_is_named() -> None:
-    nodes = {"n1 (0.2.0)": _BOTH, "n2 (0.1.0)": frozenset({Capture.CHANGE_STREAM})}
-    [obstacle] = node_obstacles(nodes)
-    assert obstacle == Obstacle("node n2 (0.1.0) does not support this capture", "upgrade it")

@@ -36,8 +36,8 @@ def progress(**places: int) -> TableProgress:
     return TableProgress().next(tables, {NodeId("n1"): node}, Floor(at(0), ()))
 
 
-def known(*stragglers: TableId, isolates: bool = True) -> Any:
-    return SimpleNamespace(isolates=isolates, stragglers=dict.fromkeys(stragglers))
+def known(*stragglers: TableId) -> Any:
+    return SimpleNamespace(stragglers=dict.fromkeys(stragglers))
 
 
 def test_a_table_that_cannot_keep_up_is_lost_alone() -> None:
@@ -58,5 +58,4 @@ def test_if_all_tables_that_are_no_stragglers_are_lost_the_changefeed_is() -> No
 
 def test_without_stragglers_a_lost_checkpoint_is_the_changefeeds() -> None:
     assert not others_go_on(known(), progress(a=12, b=12), WINDOW)
-    assert not others_go_on(known(A, isolates=False), progress(a=3, b=12), WINDOW)
     assert not others_go_on(known(A), progress(a=3, b=12), None)

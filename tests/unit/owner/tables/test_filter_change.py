@@ -130,10 +130,10 @@ def test_what_no_watch_will_show_again_stands_in_the_way_wherever_it_is() -> Non
 
 
 def test_a_table_taken_in_is_copied_and_the_others_go_on_as_they_were() -> None:
-    bases = by_id([table(A, "a"), table(B, "b", 3)])
-    steps = writes(patterns("*.*"), at(9), bases, {}, [table(A, "a", 9), table(E, "e", 9)])
+    bases = by_id([table(A, "a"), replace(table(B, "b", 3), copied=True)])
+    steps = writes(patterns("*.*"), at(9), bases, {}, [table(A, "a", 9), replace(table(E, "e", 9), copied=True)])
     after, records = carried_out(steps, bases, {})
-    assert KnownTables(frozenset({at(3), at(9)}), after, records.values()).replicated == {
+    assert KnownTables(after, records.values()).replicated == {
         A: AssignedTable(start=at(1)),
         B: AssignedTable(start=at(3), copy=True),
         E: AssignedTable(start=at(9), copy=True),
@@ -144,11 +144,11 @@ def test_a_table_without_a_node_that_entered_by_a_rename_is_still_copied_from_th
     """The fold removes the record that says so."""
     whole = Document.of({"options": {}, "indexes": []})
     entry = record(5, DdlType.RENAME, "outside", A, DdlState.DONE, renamed_to=RENAMED, description=whole)
-    before = KnownTables(frozenset(), {}, [entry]).replicated
+    before = KnownTables({}, [entry]).replicated
     steps = writes(patterns("shop.x", "shop.y"), at(9), {}, by_position(entry), [table(A, "x", 9)])
     bases, records = carried_out(steps, {}, by_position(entry))
     assert not records
-    assert KnownTables(frozenset({at(5), at(9)}), bases, ()).replicated == before
+    assert KnownTables(bases, ()).replicated == before
 
 
 def test_a_table_that_was_taken_out_and_changed_outside_is_taken_in_as_it_is_now() -> None:
@@ -221,7 +221,7 @@ def test_whoever_takes_over_half_way_ends_at_the_same_tables(
     assert not whole[1]
     for prefix in range(len(steps)):
         bases, left = carried_out(steps[:prefix], {}, records)
-        KnownTables(frozenset(), bases, left.values())
+        KnownTables(bases, left.values())
         assert carried_out(writes(filter, place, bases, left, found), bases, left) == whole
 
 

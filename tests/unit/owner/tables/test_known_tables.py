@@ -55,14 +55,14 @@ def history() -> list[DdlRecord]:
 
 def test_after_folding_the_tables_are_those_that_a_new_owner_derives() -> None:
     bases, records = {A: base(A, "a")}, {record.position: record for record in history()}
-    known = KnownTables(frozenset(), bases, records.values())
+    known = KnownTables(bases, records.values())
     while (step := next(fold(bases, records.values(), at(200), max_operations=20), None)) is not None:
         bases |= {table.id: table for table in step.write}
         bases = {id: table for id, table in bases.items() if id not in step.remove}
         records = {position: record for position, record in records.items() if position not in step.ddls}
         known.gc(at(200))
         known.take(records.values())
-        derived = KnownTables(frozenset(), bases, records.values())
+        derived = KnownTables(bases, records.values())
         assert known.replicated.keys() == derived.replicated.keys()
         assert known.tip.tables_at(at(999)) == derived.tip.tables_at(at(999))
     assert len(records) < 150
@@ -74,16 +74,16 @@ def test_a_table_that_begins_with_a_copy_does_so_for_each_new_owner_though_its_r
     index = done(6, DdlType.CREATE_INDEXES, "b", B, indexes=[{"key": {"x": 1}, "name": "x_1"}])
     bases = {A: base(A, "a"), B: replace(base(B, "b"), copied=True)}
     records = {record.position: record for record in (leave, enter, index)}
-    before = KnownTables(frozenset(), bases, records.values())
+    before = KnownTables(bases, records.values())
     for step in fold(bases, records.values(), at(200)):
         bases |= {table.id: table for table in step.write}
     assert {schema.valid_from for schema in bases.values()} == {at(5), at(6)}
-    derived = KnownTables(frozenset(), bases, ())
+    derived = KnownTables(bases, ())
     assert before.to_copy == derived.to_copy == {A, B}
 
 
 def test_folded_tables_take_the_next_ddl() -> None:
-    known = KnownTables(frozenset(), {A: base(A, "a")}, history())
+    known = KnownTables({A: base(A, "a")}, history())
     known.gc(at(200))
     later = done(500, DdlType.RENAME, "a", A, to="b")
     known.take([later])
@@ -93,7 +93,7 @@ def test_folded_tables_take_the_next_ddl() -> None:
 
 def test_a_ddl_visits_no_other_table_and_the_names_are_read_when_somebody_asks() -> None:
     """An owner of 100,000 tables spent half a second on each DDL, for names that only topics of Kafka need."""
-    known = KnownTables(frozenset(), {A: base(A, "a")}, history())
+    known = KnownTables({A: base(A, "a")}, history())
     visits = Mock(side_effect=AssertionError("visits all tables"))
     with patch.object(SchemaVersions, "living", visits):
         known.take([*history(), done(500, DdlType.RENAME, "a", A, to="b")])
@@ -111,10 +111,10 @@ def test_a_table_that_enters_the_filter_again_is_copied_again_from_there() -> No
     into = replace(into, event=replace(into.event, description=Document.of(whole)))
     out = done(20, DdlType.DROP, "a", A)
     again = replace(into, event=replace(into.event, position=at(30)))
-    known = KnownTables(frozenset(), {}, [into])
+    known = KnownTables({}, [into])
     assert known.replicated == {A: AssignedTable(start=at(10), copy=True)}
     known.take([into, out])
     assert known.replicated == {}
     known.take([into, out, again])
     assert known.replicated == {A: AssignedTable(start=at(30), copy=True)}
-    assert KnownTables(frozenset(), {}, [into, out, again]).replicated == known.replicated
+    assert KnownTables({}, [into, out, again]).replicated == known.replicated

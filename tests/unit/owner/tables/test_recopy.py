@@ -237,11 +237,8 @@ def test_a_time_series_is_dropped_and_copied_in_its_place() -> None:
     assert done == DropTables(names=(TableName("shop", "a"),))
 
 
-def test_a_request_of_an_unknown_table_is_forgotten_and_one_that_has_to_wait_is_not() -> None:
+def test_a_request_of_an_unknown_table_is_forgotten() -> None:
     assert forgotten(Feed().decide(wishes=ASKED)) == {A}
-    old = Feed(table(A, "a")).decide(places={A: at(5)}, wishes=ASKED, recopies=False)
-    assert recorded(old) == []
-    assert forgotten(old) == frozenset()
 
 
 def beside(*, valid_from: int = 1) -> Feed:

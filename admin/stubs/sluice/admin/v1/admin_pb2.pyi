@@ -658,7 +658,7 @@ class TableRecopy(_message.Message):
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., bytes: _Optional[int] = ..., in_place: _Optional[str] = ...) -> None: ...
 
 class RejectedRow(_message.Message):
-    __slots__ = ("table", "table_id", "key", "first_position", "position", "first_rejected_at", "rejected_at", "tries", "error", "type", "holds", "retry_requested")
+    __slots__ = ("table", "table_id", "key", "first_position", "position", "first_rejected_at", "rejected_at", "tries", "error", "type", "retry_requested")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -669,7 +669,6 @@ class RejectedRow(_message.Message):
     TRIES_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
-    HOLDS_FIELD_NUMBER: _ClassVar[int]
     RETRY_REQUESTED_FIELD_NUMBER: _ClassVar[int]
     table: str
     table_id: str
@@ -681,9 +680,8 @@ class RejectedRow(_message.Message):
     tries: int
     error: str
     type: str
-    holds: bool
     retry_requested: bool
-    def __init__(self, table: _Optional[str] = ..., table_id: _Optional[str] = ..., key: _Optional[str] = ..., first_position: _Optional[str] = ..., position: _Optional[str] = ..., first_rejected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rejected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tries: _Optional[int] = ..., error: _Optional[str] = ..., type: _Optional[str] = ..., holds: _Optional[bool] = ..., retry_requested: _Optional[bool] = ...) -> None: ...
+    def __init__(self, table: _Optional[str] = ..., table_id: _Optional[str] = ..., key: _Optional[str] = ..., first_position: _Optional[str] = ..., position: _Optional[str] = ..., first_rejected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rejected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tries: _Optional[int] = ..., error: _Optional[str] = ..., type: _Optional[str] = ..., retry_requested: _Optional[bool] = ...) -> None: ...
 
 class ListRejectedRowsRequest(_message.Message):
     __slots__ = ("changefeed", "table")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from admin.preflight.deployments.cluster_part import part_of_a_cluster
 from admin.preflight.sink_probe import probe_sink
 from admin.preflight.source_probe import probe_source
 from changefeed.capture import Capture
-from changefeed.config.capture_choice import node_obstacles
 from changefeed.config.configuration import Configuration
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
@@ -89,13 +87,6 @@ class TestConfigServers:
             [problem] = probe(cluster, target_uri, Capture.OPLOG)
         assert problem.startswith("source: shard sb (sb/127.0.0.1:")
         assert 'createUser({user: "sluice"' in problem
-
-    def test_a_node_that_does_not_know_the_capture_is_an_obstacle(
-        self, cluster: ShardedCluster, target_uri: str
-    ) -> None:
-        nodes = partial(node_obstacles, {"n1 (0.1)": {Capture.OPLOG, Capture.CHANGE_STREAM}})
-        [problem] = probe_source(configuration(cluster.config.uri, target_uri), Capture.OPLOG, nodes).problems
-        assert "node n1 (0.1) does not support this capture" in problem
 
 
 def probe(cluster: ShardedCluster, target_uri: str, asked: Capture, **options: Any) -> tuple[str, ...]:

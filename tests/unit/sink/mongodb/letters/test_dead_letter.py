@@ -22,7 +22,6 @@ from sink.mongodb.letters.dead_letter import (
     row_of,
     table_and_row,
     text_of,
-    written_earlier,
 )
 from sink.mongodb.letters.stored_letters import StoredLetter, named
 from sink.row import RowChange, TargetTable
@@ -76,17 +75,10 @@ def test_a_long_text_is_cut_and_damaged_bytes_are_no_error() -> None:
     assert text_of(None) == ""
 
 
-def test_a_letter_of_an_earlier_release_is_recognised() -> None:
-    assert written_earlier({"_id": f"{_TABLE}/5.1/82", "error": "no", "table": "s.t"})
-    assert not written_earlier({"_id": f"{_TABLE}/5.1", "error": "no", "changefeed": "f"})
-    assert not written_earlier({"_id": 7, "error": "no"})
-
-
 def _letter(**key: Any) -> StoredLetter:
     raw = _key(**key)
     return StoredLetter(
         id=letter_id("feed", _TABLE, row_of(raw)),
-        holds=True,
         table="s.t",
         table_id=_TABLE,
         key=text_of(raw),
