@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Protocol
 
-from pymongo.errors import AutoReconnect
+from pymongo.errors import AutoReconnect, OperationFailure
 
 from changefeed.table import TableName
 from devstack.mongodb.replica_set import ReplicaSet
@@ -223,7 +223,8 @@ class RealLife:
 
         def act() -> None:
             reply = self._client[database or self._database].command(body)
-            assert "writeErrors" not in reply, reply["writeErrors"]
+            for error in reply.get("writeErrors", ()):
+                raise OperationFailure(error["errmsg"], error["code"])
 
         return code_of(act)
 

@@ -95,6 +95,10 @@ class Judge:
         """From where on the late tables are in the filter."""
         self.seen: Callable[[TableName, ClusterTime], None] = lambda name, ts: None
         """Called for each change that is written, with its time at the source."""
+        self.of_somebody_else: Callable[[int], Row] = lambda number: {}
+        """More fields of a row that another client inserts at the target."""
+        self.in_order = False
+        """Whether nothing goes wrong: then no row meets one that has its unique value, unless that one is from later."""
         cluster.target.judge = self
         if agreement.kept:
             cluster.target.others = self._fill
@@ -127,6 +131,17 @@ class Judge:
         known = self._damaged.pop((life, key), None) if life is not None else None
         if life is not None and known is not None:
             self._cluster.target.majority.lacks(lambda: self._damaged.update({(life, key): known}))
+
+    def taken(self, thread: Thread, name: TableName, life: TableId | None, row: Row, by: Row) -> None:
+        """In a replay or beside a copy the target's rows may be later than the one that is written. Otherwise the row that had the value has been passed."""
+        if not self.in_order or thread.copies or life is None:
+            return
+        table, rows = self._source.table_id(life), self._cluster.target.collections[name].rows.values()
+        known = [self._source.version_at.get((table, each["v"])) for each in (row, *rows)]
+        position, *others = known
+        if position is None or self._etcd.in_copy(table) or any(at is None or at > position for at in others):
+            return
+        raise Violation(f"order: {row} at {position} into {name} before the change that takes its value from {by}")
 
     def _of_another_life(self, ddl: Ddl, life: TableId) -> bool:
         table_id = self._source.table_id
@@ -166,7 +181,8 @@ class Judge:
             if row is not None and (table, row["v"]) in self._source.version_at:
                 self._touch(collection, key, None, self._source.version_at[table, row["v"]])
             elif row is None and key not in self._source.by_id[table].rows:
-                self._touch(collection, key, {"_id": key, "u": 1000 + number, "v": 0}, self._source.last_event)
+                theirs = {"_id": key, "u": 1000 + number, **self.of_somebody_else(number), "v": 0}
+                self._touch(collection, key, theirs, self._source.last_event)
 
     def _touch(self, collection: Collection, key: Any, row: Row | None, known: Position) -> None:
         assert collection.table is not None, "expected a collection with a table's rows"

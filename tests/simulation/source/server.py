@@ -27,6 +27,7 @@ from tests.simulation.clockwork.machine import Machine
 from tests.simulation.source.oplog import Entry, Group, Operation, optime, place, session_of, single
 from tests.simulation.source.replica_set import FIRST_SECOND, NOTE_EVERY, ReplicaSet
 from tests.simulation.source.tables import ID_INDEX, Build, NotPossible, Row, Table, Tables
+from tests.simulation.source.unique_index import duplicate_in, is_unique
 
 _GROUPED_INSERTS = (8, 0)
 """Since this version several inserts of one command share one entry."""
@@ -294,12 +295,9 @@ class SourceServer(Tables, ReplicaSet):
         if not build.going:
             raise NotPossible("the build was given up", 276)
         self._end_build(build)
-        if build.spec.get("unique"):
-            field_name = next(iter(build.spec["key"]))
-            values = [row.get(field_name) for row in build.table.rows.values()]
-            if len(set(values)) < len(values):
-                self._build_entry("abortIndexBuild", build)
-                raise NotPossible("duplicates", 11000)
+        if is_unique(build.spec) and duplicate_in(build.spec, build.table.rows):
+            self._build_entry("abortIndexBuild", build)
+            raise NotPossible("duplicates", 11000)
         self._index_built(build.table, build.spec, _build_command("commitIndexBuild", build))
 
     def _index_built(self, table: Table, spec: dict[str, Any], o: Mapping[str, Any]) -> None:

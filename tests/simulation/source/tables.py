@@ -14,6 +14,7 @@ from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from tests.simulation.source.row_diff import row_diff
+from tests.simulation.source.unique_index import conflict, is_unique
 
 _NEVER = ClusterTime(0, 0)
 ID_INDEX: Mapping[str, Any] = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
@@ -231,11 +232,8 @@ class Tables:
 
     def _check_unique(self, table: Table, row: Row) -> None:
         for spec in table.indexes.values():
-            field_name = next(iter(spec["key"]))
-            if spec.get("unique") and field_name != "_id":
-                for key, other in table.rows.items():
-                    if key != row["_id"] and other.get(field_name) == row.get(field_name):
-                        raise NotPossible("the value is taken", 11000)
+            if is_unique(spec) and conflict(spec, table.rows, row["_id"], row):
+                raise NotPossible("the value is taken", 11000)
 
     def _known(self, name: TableName) -> Table:
         if name not in self.tables:

@@ -21,6 +21,8 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, Opera
 from changefeed.table import TableName
 from tests.simulation.clockwork.network import Network
 from tests.simulation.source.row_keys import as_key, between, in_order
+from tests.simulation.source.tables import ID_INDEX
+from tests.simulation.source.unique_index import conflict, is_unique, key_value
 from tests.simulation.target.ddl import COMMANDS, Definitions, same_primary
 from tests.simulation.target.letters import LETTERS
 from tests.simulation.target.server import Collection, Row, TargetServer, duplicate, failure
@@ -349,7 +351,7 @@ class _Database:
             key = as_key(row["_id"])
             server.judge.row(thread, name, table, kind, key, row)
             if key in rows:
-                raise duplicate("_id", key)
+                raise duplicate(ID_INDEX, {"_id": key})
             self._put(name, key, row)
             server.judge.kept(table, key)
             return 1
@@ -383,12 +385,17 @@ class _Database:
     def _put(self, name: TableName, key: Any, row: Row) -> None:
         collection = self._server.collections.setdefault(name, Collection(uuid.UUID(int=1).bytes))
         for spec in collection.indexes.values():
-            indexed = next(iter(spec["key"]))
-            if spec.get("unique") and indexed != "_id":
-                for each, other in collection.rows.items():
-                    if each != key and other.get(indexed) == row.get(indexed):
-                        raise duplicate(indexed, row.get(indexed))
+            if is_unique(spec) and (found := conflict(spec, collection.rows, key, row)) is not None:
+                self._refuse(name, collection, row, found.by)
+                raise duplicate(spec, key_value(spec, found.key))
         collection.keep(key, row, self._server.majority)
+
+    def _refuse(self, name: TableName, collection: Collection, row: Row, by: Any) -> None:
+        server = self._server
+        assert server.machine.current is not None
+        assert server.judge is not None
+        server.machine.count("target: row whose unique value is taken")
+        server.judge.taken(server.machine.current, name, collection.table, row, collection.rows[by])
 
 
 class _Collection:

@@ -6,7 +6,7 @@ its build goes on when its client is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -18,6 +18,7 @@ from tests.simulation.clockwork.machine import Machine, Thread, Violation
 from tests.simulation.clockwork.network import Network
 from tests.simulation.clockwork.substitutes import Waiters
 from tests.simulation.source.tables import ID_INDEX
+from tests.simulation.source.unique_index import duplicate_in, is_unique, key_value
 from tests.simulation.target.letters import Letters
 from tests.simulation.target.majority import Majority
 
@@ -80,6 +81,9 @@ class Judge(Protocol):
     def kept(self, table: TableId | None, key: Any) -> None:
         """Called after the effect: the row was not refused."""
 
+    def taken(self, thread: Thread, name: TableName, table: TableId | None, row: Row, by: Row) -> None:
+        """Called where the row is refused, since another one has its value."""
+
     def build_is_sent(self, thread: Thread, name: TableName) -> None: ...
 
     def ddl(
@@ -137,10 +141,9 @@ class TargetServer:
         if not build.going:
             return
         indexes, spec = build.collection.indexes, build.spec
-        indexed = next(iter(spec["key"]))
-        values = [row.get(indexed) for row in build.collection.rows.values()]
-        if spec.get("unique") and len(set(values)) < len(values):
-            self.end_build(build, duplicate(indexed, values))
+        taken = duplicate_in(spec, build.collection.rows) if is_unique(spec) else None
+        if taken is not None:
+            self.end_build(build, duplicate(spec, key_value(spec, taken)))
             return
         assert self.judge is not None
         what = f"createIndexes {spec['name']}"
@@ -190,9 +193,9 @@ class TargetServer:
         self.machine.note(f"target<{thread.process.name if thread else '-'}", what)
 
 
-def duplicate(indexed: str, value: Any) -> OperationFailure:
-    message = f"E11000 duplicate key error index: {indexed}_ dup key: {value}"
-    details = {"code": 11000, "errmsg": message, "keyPattern": {indexed: 1}, "keyValue": {indexed: value}}
+def duplicate(spec: Mapping[str, Any], value: Mapping[str, Any]) -> OperationFailure:
+    message = f"E11000 duplicate key error index: {spec['name']} dup key: {value}"
+    details = {"code": 11000, "errmsg": message, "keyPattern": spec["key"], "keyValue": value}
     return OperationFailure(message, 11000, details)
 
 

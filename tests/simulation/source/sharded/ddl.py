@@ -15,6 +15,7 @@ from tests.simulation.source.oplog import Operation
 from tests.simulation.source.sharded.placement import Chunk, PlacedTable
 from tests.simulation.source.sharded.shard import Shard
 from tests.simulation.source.tables import NotPossible
+from tests.simulation.source.unique_index import duplicate_in, is_unique
 
 if TYPE_CHECKING:
     from tests.simulation.source.sharded.acts import Act
@@ -179,9 +180,8 @@ def build(cluster: ClusterSource, shard: Shard, table: PlacedTable, spec: dict[s
     yield random.choice((0.0, 0.05, 0.5, 2.0))
     yield from decided(table)
     del local.building[spec["name"]]
-    values = [row.get(next(iter(spec["key"]))) for row in table.rows.values()]
     command = "commitIndexBuild"
-    if spec.get("unique") and len(set(values)) < len(values):
+    if is_unique(spec) and duplicate_in(spec, table.rows):
         command = "abortIndexBuild"
     else:
         local.indexes[spec["name"]] = spec
