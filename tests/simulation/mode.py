@@ -10,7 +10,10 @@ _SHARDED = 0.3
 _MESSAGES = 0.2
 """The part of the runs with a replica set as source whose sink is one of messages."""
 MESSAGES = ("files", "topics")
-SWITCHES = ("limited", "delayed", "kept", "slow", "refusing")
+_UNIQUE = 0.3
+"""The part of the other runs whose tables have unique indexes of all kinds."""
+_BATCHES = (3, 8, 20)
+SWITCHES = ("limited", "delayed", "kept", "slow", "refusing", "unique")
 """The fields of a mode that are switches, under the same name as on the command line."""
 
 
@@ -31,6 +34,8 @@ class Mode:
     """The target is slow with one table, and nothing else goes wrong."""
     refusing: bool = False
     """The target refuses many changes of rows that it has."""
+    unique: bool = False
+    """Its tables have unique indexes of all kinds, and their values change hands."""
     sink: str | None = None
     """`mongodb`, or a sink of messages: `files`, `topics`. Those of a sharded source are not written."""
 
@@ -52,3 +57,11 @@ class Mode:
         if self.sharded is not None:
             return self.sharded
         return not self.kept and Random(f"sharded {seed}").random() < _SHARDED
+
+    def is_unique(self, seed: int) -> bool:
+        plain = not (self.kept or self.slow or self.refusing)
+        return self.unique or (plain and Random(f"unique indexes {seed}").random() < _UNIQUE)
+
+    def batch_changes(self, seed: int) -> int:
+        """How many changes a task writes together at most."""
+        return Random(f"batches {seed}").choice(_BATCHES) if self.is_unique(seed) else _BATCHES[0]

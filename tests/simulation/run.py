@@ -41,6 +41,7 @@ from tests.simulation.slow_table import SlowTable
 from tests.simulation.source.row_keys import KEYS, in_order, keys_of
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.target.letters import LETTERS
+from tests.simulation.unique_rows import UniqueRows
 from tests.simulation.user import User
 from tests.simulation.wiring import wired
 from tests.simulation.workload import COLLECTIONS, Workload
@@ -88,7 +89,7 @@ def simulate(seed: int, *, planted: Planted = nullcontext, keep_history: bool = 
         version = None if chosen.is_sharded(seed) else machine.random.choice(_SOURCE_VERSIONS)
         cluster = Cluster(machine, source_version=version)
         error = ""
-        with wired(cluster), planted():
+        with wired(cluster, batch_changes=chosen.batch_changes(seed)), planted():
             try:
                 if chosen.slow:
                     _live_beside_a_slow_table(machine, cluster)
@@ -127,7 +128,12 @@ def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
     configuration = Configuration.parse({**options, **_waits(random, mode)})
     judge = cluster.judge = judge_of(sink, cluster, agreement, configuration)
     share, clones = random.choice(_DENSE_DDL if kept else _DDL), always is Capture.OPLOG
-    workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept)
+    unique = UniqueRows(cluster.source) if mode.is_unique(machine.seed) else None
+    if unique is not None:
+        machine.count("tables with unique indexes of all kinds")
+        judge.of_somebody_else = unique.of_somebody_else
+    judge.in_order = not mode.faults
+    workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept, unique=unique)
     machine.count(f"start: {configuration.start}")
     if configuration.start == "initial":
         workload.begin()
@@ -344,6 +350,7 @@ def main() -> int:
     parser.add_argument("--kept", action="store_true", help="copies may remove nothing at the target")
     parser.add_argument("--slow", action="store_true", help="the target is slow with one table, no more")
     parser.add_argument("--refusing", action="store_true", help="the target refuses many changes of rows that it has")
+    parser.add_argument("--unique", action="store_true", help="tables have unique indexes of all kinds")
     parser.add_argument("--sink", choices=("mongodb", *MESSAGES), help="otherwise the seed decides")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()

@@ -67,6 +67,11 @@ def test_rows_that_the_target_has_and_refuses_arrive_in_the_end(pool: Pool) -> N
     assert not red, red
 
 
+def test_unique_values_change_hands_in_the_order_of_the_source(pool: Pool) -> None:
+    red = _red(many(pool, range(4), unique=True, faults=False))
+    assert not red, red
+
+
 def test_what_is_applied_late_arrives(pool: Pool) -> None:
     red = _red(many(pool, range(4), delayed=True))
     assert not red, red

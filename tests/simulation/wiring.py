@@ -69,7 +69,7 @@ _LARGE_BYTES, _PIECE_BYTES = 20, 40
 
 
 @contextmanager
-def wired(cluster: Cluster) -> Iterator[None]:
+def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
     """Connects the product to the simulated services. Intervals are shortened, so that much happens within a minute.
 
     This is done by patches, since the product connects deep inside, by the addresses in a changefeed's configuration.
@@ -146,8 +146,8 @@ def wired(cluster: Cluster) -> Iterator[None]:
         (processor.task.permit, "decode", decoder),
         (processor.lanes.windows, "_OPLOG_SLICE_BYTES", 1),
         (processor.lanes.windows, "_SLICE_BYTES", 1),
-        (processor.task.rows.applier, "BATCH_CHANGES", 3),
-        (processor.task.rows.applier, "FIRST_CHANGES", 3),
+        (processor.task.rows.applier, "BATCH_CHANGES", batch_changes),
+        (processor.task.rows.applier, "FIRST_CHANGES", batch_changes),
         (processor.task.rows.applier, "_LEAST_CHANGES", 1),
         (processor.task.rows.applier, "LONGEST_SECONDS", 0.02),
         (processor.task.rows.applier, "LONGEST_SETTLED_SECONDS", 0.1),

@@ -16,6 +16,7 @@ from tests.simulation.source.server import SourceServer
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.source.sharded.placement import PlacedTable
 from tests.simulation.source.tables import Build, NotPossible
+from tests.simulation.unique_rows import UniqueRows
 
 _OUTSIDE = "x_out"
 """Of the filter."""
@@ -81,9 +82,10 @@ class Workload:
         ddl_share: float,
         clones: bool,
         in_place: bool = False,
+        unique: UniqueRows | None = None,
     ) -> None:
         """`clones`: servers also clone tables; no change stream shows the rows of a clone. `in_place`: nothing happens for which a copy
-        would need its target's table anew.
+        would need its target's table anew. `unique`: there are more unique indexes than those of `u`.
         """
         self._source = source
         self._random = random
@@ -93,6 +95,7 @@ class Workload:
         self._databases: tuple[str, ...] = DATABASES
         """The databases in which it acts at the moment."""
         self._in_place = in_place
+        self._unique = unique
         self._indexed = ("f", "g") if in_place else ("u", "u", "f", "g")
         self._ddls: list[tuple[int, Callable[[], None]]] = [
             (6, self._create),
@@ -210,13 +213,15 @@ class Workload:
             for name in self._names():
                 if self._random.random() < 0.4:
                     self._source.create(name)
+                    self._begin_unique(name)
                     if self._in_place:
                         self._insert_old(name)
                     for _ in range(self._random.choice((0, 2, 8, 40))):
                         with suppress(NotPossible):
                             self._write(name)
                     if self._random.random() < 0.5:
-                        self._index(name, (1.0, 5.0))
+                        with suppress(NotPossible):
+                            self._index(name, (1.0, 5.0))
 
     def _one(self) -> None:
         if self._random.random() < self._ddl_share or not self._tables():
@@ -226,8 +231,17 @@ class Workload:
         else:
             self._write(self._some())
 
+    def _begin_unique(self, name: TableName) -> None:
+        if self._unique is not None:
+            self._unique.begin(name)
+
+    def _more_fields(self) -> dict[str, Any]:
+        return self._unique.made() if self._unique is not None else {}
+
     def _write(self, name: TableName) -> None:
         random = self._random
+        if self._unique is not None and self._unique.write(name):
+            return
         if random.random() < 0.05:
             self._exchange(name)
             return
@@ -236,6 +250,7 @@ class Workload:
             return
         key = self._keys[random.randrange(KEYS)]
         row = {"_id": key, "u": random.randrange(_VALUES), "f": random.randrange(100), **self._nested.made()}
+        row |= self._more_fields()
         kind = random.choice(("insert", "insert", "update", "update", "update", "replace", "delete"))
         match kind:
             case "insert":
@@ -251,6 +266,7 @@ class Workload:
                 removed = [field for field in ("g", "h") if field not in changed and random.random() < 0.2]
                 known = self._source.tables[name].rows.get(key, {})
                 changed |= self._nested.changed(known)
+                changed |= self._unique.changed() if self._unique is not None else {}
                 self._source.update(name, key, changed, [field for field in removed if field in known])
 
     def _insert_many(self, name: TableName) -> None:
@@ -260,7 +276,10 @@ class Workload:
                     self._source.update(name, row["_id"], {"f": self._random.randrange(100)}, [])
 
         keys = self._random.sample(self._keys[:KEYS], 4)
-        rows = [{"_id": key, "u": self._random.randrange(_VALUES), "f": self._random.randrange(100)} for key in keys]
+        rows = [
+            {"_id": key, "u": self._random.randrange(_VALUES), "f": self._random.randrange(100), **self._more_fields()}
+            for key in keys
+        ]
         parts = rows[:2], rows[2:]
         self._source.insert_many(name, *parts, between=others)
 
@@ -289,7 +308,9 @@ class Workload:
     def _create(self) -> None:
         free = self._free()
         options = self._random.choice(({}, {}, {"validationLevel": "moderate"}))
-        self._source.create(self._random.choice(free), dict(options))
+        name = self._random.choice(free)
+        self._source.create(name, dict(options))
+        self._begin_unique(name)
 
     def _create_with_rows(self) -> None:
         name = self._random.choice(self._free())
@@ -309,6 +330,8 @@ class Workload:
         spec = {"v": 2, "key": {field: 1}, "name": f"{field}_1"}
         if field == "u":
             spec["unique"] = True
+        if self._unique is not None and field != "f":
+            spec = self._unique.spec()
         build = self._source.create_index(name, spec)
         if build is not None:
             self._source.machine.after(self._random.choice(seconds), partial(self._end_build, build))
