@@ -7,8 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from changefeed.documents.row_key import row_key
 from changefeed.table import TableSchema
 from processor.task.shuffle.routing import dependent, unique_indexes
+from sink.dependence import Dependence
+from sink.mongodb.rows.bulk_plan import Batch, phase
+from sink.row import RowChange
 from tests.simulation.planted.bug import Bug
 
 
@@ -40,6 +44,33 @@ def _only_indexes_of_one_field_count_as_unique() -> AbstractContextManager[Any]:
     return _ordered_if(of_one_field)
 
 
+def _an_update_of_a_unique_value_counts_as_any_other() -> AbstractContextManager[Any]:
+    return patch.object(Dependence, "touched_by", lambda self, update: False)
+
+
+def _a_value_is_taken_before_an_earlier_change_frees_it() -> AbstractContextManager[Any]:
+    """Levels say no more than what each row needs."""
+
+    def levels_of_each_row(rows: list[RowChange], _dependences: Any, levels: list[list[Batch]]) -> None:
+        groups: dict[tuple[int, int], list[RowChange]] = {}
+        last: dict[bytes, tuple[int, int]] = {}
+        for row in rows:
+            key, now = row_key(row.key), 2 - phase(row)
+            level, before = last.get(key, (0, -1))
+            last[key] = level if now >= before else level + 1, now
+            groups.setdefault(last[key], []).append(row)
+        for place in sorted(groups):
+            while len(levels) <= place[0]:
+                levels.append([])
+            levels[place[0]].append(Batch(groups[place], ordered=True, dependent=True))
+
+    return patch("sink.mongodb.rows.bulk_plan._dependent_levels", levels_of_each_row)
+
+
+def _inserts_come_before_deletes() -> AbstractContextManager[Any]:
+    return patch("sink.mongodb.rows.bulk_plan._DELETES_FIRST", (0, 1, 2))
+
+
 UNIQUE_BUGS: Mapping[str, Bug] = {
     "rows of unique indexes do not depend on each other": Bug(
         _rows_of_unique_indexes_do_not_depend_on_each_other, 10, unique=True, faults=False
@@ -50,4 +81,11 @@ UNIQUE_BUGS: Mapping[str, Bug] = {
     "only indexes of one field count as unique": Bug(
         _only_indexes_of_one_field_count_as_unique, 60, unique=True, faults=False
     ),
+    "an update of a unique value counts as any other": Bug(
+        _an_update_of_a_unique_value_counts_as_any_other, 10, unique=True, faults=False
+    ),
+    "a value is taken before an earlier change frees it": Bug(
+        _a_value_is_taken_before_an_earlier_change_frees_it, 10, unique=True, faults=False
+    ),
+    "inserts come before deletes": Bug(_inserts_come_before_deletes, 10, unique=True, faults=False),
 }
