@@ -10,6 +10,7 @@ from bench.figures.clusters.sharded import sharded
 from bench.figures.clusters.spark_cluster import spark_cluster
 from bench.figures.copies.initial_copy import initial_copy
 from bench.figures.copies.large_table import large_table
+from bench.figures.dependent_rows import capped, unique
 from bench.figures.event_scan import event_scan, extended_json
 from bench.figures.files import files
 from bench.figures.filtered import one_of_a_hundred
@@ -29,6 +30,8 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "event_scan": event_scan,
     "extended_json": extended_json,
     "catch_up": catch_up,
+    "unique": unique,
+    "capped": capped,
     "files": files,
     "kafka": kafka,
     "slices": slices,

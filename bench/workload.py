@@ -43,14 +43,14 @@ class Workload:
         for table, numbers in self._batches():
             documents = [RawBSONDocument(bson.encode(self._document(number))) for number in numbers]
             client[self.database].get_collection(table, _RAW).insert_many(documents, ordered=False)
-        return Window(start, self._resolved(client))
+        return Window(start, resolved(client, self.database))
 
     def mix(self, client: Client) -> Window:
         """Of ten events five are inserts, three updates, one a replace and one a delete, applied to the documents of `insert`."""
         start = newest(client)
         for table, numbers in self._batches():
             client[self.database][table].bulk_write([self._write(number) for number in numbers], ordered=False)
-        return Window(start, self._resolved(client))
+        return Window(start, resolved(client, self.database))
 
     def _batches(self) -> Iterator[tuple[str, range]]:
         names = self.names()
@@ -71,11 +71,12 @@ class Workload:
             case _:
                 return DeleteOne({"_id": number})
 
-    def _resolved(self, client: Client) -> Position:
-        """The end of the writes. It adds one more write after it, so that a reader does not wait on a quiet source."""
-        end = newest(client)
-        client[f"{self.database}_later"]["later"].insert_one({})
-        return end
+
+def resolved(client: Client, database: str) -> Position:
+    """The end of the writes. It adds one more write after it, so that a reader does not wait on a quiet source."""
+    end = newest(client)
+    client[f"{database}_later"]["later"].insert_one({})
+    return end
 
 
 def newest(client: Client) -> Position:
