@@ -52,15 +52,19 @@ def fold(changes: Sequence[RowChange], *, replay: bool = False) -> Sequence[RowC
         return changes
     by_name: dict[TableName, _Chains] = {}
     by_table: dict[int, _Chains] = {}
-    apart: dict[tuple[TableName, bytes], list[list[RowChange]]] = {}
+    dependent: dict[TableName, dict[bytes, list[list[RowChange]]]] = {}
     order: list[list[RowChange]] = []
     for change in changes:
         table = change.table
         if table.ordered:
-            earlier = apart.setdefault((table.name, row_key(change.key)), [])
-            if replay or table.dependence is None or not _taken_in(earlier, change, table.dependence):
-                order.append([change])
-                earlier.append(order[-1])
+            place = [change]
+            if not replay and table.dependence is not None:
+                rows = dependent.setdefault(table.name, {})
+                earlier = rows.setdefault(row_key(change.key), [])
+                if earlier and _taken_in(earlier, change, table.dependence):
+                    continue
+                earlier.append(place)
+            order.append(place)
             continue
         chains = by_table.get(id(table))
         if chains is None:
@@ -83,7 +87,7 @@ def _taken_in(earlier: list[list[RowChange]], change: RowChange, dependence: Dep
         while earlier and earlier[-1][0].key == change.key:
             earlier.pop().clear()
         return False
-    if not earlier or change.type is not _UPDATE or dependence.touched_by(change.update or b""):
+    if change.type is not _UPDATE or dependence.touched_by(change.update or b""):
         return False
     folded = fold_pair(earlier[-1][0], change)
     if folded is None:

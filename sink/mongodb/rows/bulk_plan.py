@@ -143,7 +143,8 @@ def new_fields_apart(batch: Batch, adds: Callable[[RowChange], bool]) -> Iterato
     """The updates that add fields follow the others in a command of their own: the source may have moved such a field instead, and then they are
     sent again. No later change of the row may have been applied by then, so only a row's last change is among them, and none that others depend on.
     """
-    adding = [change for change in batch.changes if _may_follow(batch, change) and adds(change)]
+    updates = [change for change in batch.changes if change.update is not None]
+    adding = [change for change in updates if adds(change) and _may_follow(batch, change)]
     if adding:
         last = {(change.table.name, row_key(change.key)): change for change in batch.changes}
         chosen = {id(change) for change in last.values()} & {id(change) for change in adding}
@@ -192,14 +193,15 @@ def _dependent_levels(rows: list[RowChange], dependences: list[Dependence], leve
     for row in rows:
         key, now = row_key(row.key), _DELETES_FIRST[phase(row)]
         level, before = last.get(key, (0, -1))
-        touches = row.type is not RowType.UPDATE or any(each.touched_by(row.update or b"") for each in dependences)
-        level = level if now >= before else level + 1
-        if touches and now:
-            level = max(level, freed)
-        if touches and row.type is not RowType.INSERT:
-            freed = max(freed, level)
-        last[key] = level, now
-        groups.setdefault((level, now), []).append(row)
+        if now < before:
+            level += 1
+        if row.update is None or any(each.touched_by(row.update) for each in dependences):
+            if now and level < freed:
+                level = freed
+            if level > freed and row.type is not RowType.INSERT:
+                freed = level
+        last[key] = place = level, now
+        groups.setdefault(place, []).append(row)
     capped = any(each.capped for each in dependences)
     for level, stage in sorted(groups):
         ordered = len(groups[level, stage]) > 1 and (stage == 1 or (stage == 2 and capped))

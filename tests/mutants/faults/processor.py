@@ -178,8 +178,8 @@ PROCESSOR = (
     ),
     Fault(
         "an update of a unique value is taken in by what was before it",
-        '    if not earlier or change.type is not _UPDATE or dependence.touched_by(change.update or b""):\n',
-        "    if not earlier or change.type is not _UPDATE:\n",
+        '    if change.type is not _UPDATE or dependence.touched_by(change.update or b""):\n',
+        "    if change.type is not _UPDATE:\n",
         tests=("tests/unit/sink/mongodb/rows/test_dependent_rows.py",),
     ),
     Fault(

@@ -103,8 +103,8 @@ SINK = (
     ),
     Fault(
         "a value is taken before an earlier change frees it",
-        "            level = max(level, freed)\n",
-        "            level = max(level, 0)\n",
+        "            if now and level < freed:\n                level = freed\n",
+        "",
         tests=_DEPENDENT,
     ),
     Fault(
@@ -133,8 +133,8 @@ SINK = (
     ),
     Fault(
         "a new field that is a unique value is set after the others",
-        "    adding = [change for change in batch.changes if _may_follow(batch, change) and adds(change)]\n",
-        "    adding = [change for change in batch.changes if adds(change)]\n",
+        "    adding = [change for change in updates if adds(change) and _may_follow(batch, change)]\n",
+        "    adding = [change for change in updates if adds(change)]\n",
         tests=_DEPENDENT,
     ),
     Fault(
