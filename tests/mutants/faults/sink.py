@@ -135,7 +135,7 @@ SINK = (
         "a new field that is a unique value is set after the others",
         "    adding = [change for change in updates if adds(change) and _may_follow(batch, change)]\n",
         "    adding = [change for change in updates if adds(change)]\n",
-        tests=_DEPENDENT,
+        tests=("tests/unit/sink/mongodb/rows/test_bulk_plan.py",),
     ),
     Fault(
         "a row that changed since it was read is replaced",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
+from sink.dependence import Dependence
 from sink.mongodb.rows.bulk_plan import Batch, Limits, new_fields_apart, phase, plan
 from sink.row import RowChange, TargetTable
 
@@ -29,6 +30,11 @@ _ORDERS, _BILLS, _UNIQUE = _table("orders"), _table("bills"), _table("unique", o
 
 def _change(kind: RowType, key: float, table: TargetTable = _ORDERS, *, time: int = 0, size: int = 0) -> RowChange:
     return RowChange(table, kind, bson.encode({"_id": key}), b"x" * size, None, time, b"82")
+
+
+def _update(key: float, name: str, table: TargetTable = _ORDERS, *, time: int = 0) -> RowChange:
+    described = bson.encode({"updatedFields": {name: 1}, "removedFields": [name]})
+    return _change(_U, key, table, time=time)._replace(document=None, update=described)
 
 
 def _shape(batches: Sequence[Batch]) -> list[tuple[list[str], bool, bool]]:
@@ -55,8 +61,8 @@ def test_a_key_that_comes_twice_in_a_command_makes_it_an_ordered_one() -> None:
 
 
 def test_updates_that_add_fields_stand_apart_where_none_of_their_row_follows() -> None:
-    early, late, plain, before = (_change(_U, key, time=time) for time, key in enumerate((1, 1, 2, 3)))
-    deleted, gone = _change(_U, 4), _change(_D, 4)
+    early, late, plain, before, deleted = (_update(key, "n", time=time) for time, key in enumerate((1, 1, 2, 3, 4)))
+    gone = _change(_D, 4)
     batch = Batch([early, late, plain, before, deleted, gone], ordered=True, joined=True)
     parts = list(new_fields_apart(batch, lambda change: change in (early, late, before, deleted)))
     assert [part.changes for part in parts] == [[early, plain, deleted, gone], [late, before]]
@@ -70,6 +76,13 @@ def test_updates_of_an_ordered_table_and_batches_without_new_fields_stay_as_they
     )
     assert list(new_fields_apart(unique, lambda _: True)) == [unique]
     assert list(new_fields_apart(plain, lambda _: False)) == [plain]
+
+
+def test_an_update_that_others_depend_on_keeps_its_place_though_it_adds_a_field() -> None:
+    table = replace(_UNIQUE, dependence=Dependence(paths=frozenset({"mail"})))
+    touching, other = _update(1, "mail", table), _update(2, "n", table)
+    parts = new_fields_apart(Batch([touching, other], ordered=True, dependent=True), lambda _: True)
+    assert [part.changes for part in parts] == [[touching], [other]]
 
 
 def test_an_ordered_table_is_applied_as_it_comes() -> None:
