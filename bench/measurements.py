@@ -10,6 +10,7 @@ from bench.figures.clusters.sharded import sharded
 from bench.figures.clusters.spark_cluster import spark_cluster
 from bench.figures.copies.initial_copy import initial_copy
 from bench.figures.copies.large_table import large_table
+from bench.figures.ddl_in_sequence import ddl_of_one_name, recopy_at_rest
 from bench.figures.dependent_rows import capped, unique
 from bench.figures.event_scan import event_scan, extended_json
 from bench.figures.files import files
@@ -43,6 +44,8 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "one_of_a_hundred": one_of_a_hundred,
     "quiet_table": quiet_table,
     "at_rest": at_rest,
+    "ddl_of_one_name": ddl_of_one_name,
+    "recopy_at_rest": recopy_at_rest,
     "etcd_writes": etcd_writes,
     "tables": tables,
     "collections": collections,

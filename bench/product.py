@@ -20,9 +20,20 @@ from bench.usage import Usage
 from bench.workload import Workload
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
+from changefeed.event import DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, CopyRecord, CopyStage, DesiredState
+from changefeed.records import (
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    CopyRecord,
+    CopyStage,
+    DdlRecord,
+    DesiredState,
+    TableVerb,
+)
+from changefeed.table import TableId
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
@@ -127,7 +138,7 @@ class Product:
 
     def until_ddl(self, id: ChangefeedId) -> None:
         """Waits until the owner has recorded one."""
-        self._until(lambda: bool(self.etcd.range(self.layout.ddls(id)).items), f"{id} has a DDL")
+        self._until(lambda: bool(self.ddls(id)), f"{id} has a DDL")
 
     def until_at(self, id: ChangefeedId, position: Position) -> None:
         """Waits until everything before the position is reported as replicated."""
@@ -142,6 +153,24 @@ class Product:
             return sum(decode(CopyRecord, kv).stage is CopyStage.DONE for kv in found) == tables
 
         self._until(copied, f"{id} has copied {tables} tables")
+
+    def until_exchanged(self, id: ChangefeedId, times: int) -> None:
+        """Waits until so many copies have taken their tables' places."""
+
+        def exchanged() -> int:
+            types = [record.event.type for record in self.ddls(id) if not record.open]
+            return types.count(DdlType.EXCHANGE)
+
+        self._until(lambda: exchanged() == times, f"{id} has exchanged {times} tables")
+
+    def recopy(self, id: ChangefeedId) -> None:
+        """All that was copied."""
+        for found in self.etcd.range(self.layout.copies(id)).items:
+            if found.key.count("/") == self.layout.copies(id).count("/"):
+                self._store.ask(id, TableId(found.key.rpartition("/")[2]), TableVerb.RECOPY)
+
+    def ddls(self, id: ChangefeedId) -> list[DdlRecord]:
+        return [decode(DdlRecord, found) for found in self.etcd.range(self.layout.ddls(id)).items]
 
     def checkpoint(self, id: ChangefeedId) -> Position | None:
         status = self.status(id)
