@@ -59,6 +59,7 @@ from owner.deployments.leftovers import Leftovers
 from owner.deployments.letter_count import LetterCount
 from owner.deployments.lost_tables import lost_tables, others_go_on
 from owner.deployments.oplog_guard import OplogGuard, OplogLeft
+from owner.deployments.place_notes import PlaceNotes
 from owner.deployments.principal_copy import PrincipalCopy
 from owner.deployments.unfinished_copies import UnfinishedCopies
 from owner.deployments.watermarks import Watermarks
@@ -115,6 +116,7 @@ class ChangefeedOwner:
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
         self._gone = GoneShards(self._background, self._source)
         self._heartbeats = Heartbeats(f"{term.layout.cluster}/{id}", self._background, self._source)
+        self._notes = PlaceNotes(id, self._background, self._source.move_on)
         self._unfinished = UnfinishedCopies(id, self._background, self._open_sink)
         count = partial(term.clusters.open_letters, configuration)
         self._letters = LetterCount(id, self._background, count)
@@ -319,6 +321,7 @@ class ChangefeedOwner:
             if not isinstance(action, RecordExecuting):
                 self._carry_out(action, known)
         self._record_executing(executing)
+        self._notes.look(wanted=decision.lacks_place)
         assert isinstance(decision.tip, SchemaVersions)
         memory.tables.seen(decision.tip)
         memory.arrived = list(decision.waiting)

@@ -23,6 +23,7 @@ from source.principals import read_principals
 from source.row_capture import RowCapture, of_oplog, of_stream
 from source.source import ChunkRows
 from source.stream.heartbeat import beat, end_heartbeats
+from source.stream.note import NoteKeeper
 from source.stream.window_reader import ReadOptions, WindowReader
 from source.tables.catalog import CatalogReading
 from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, keeps_snapshots
@@ -37,6 +38,7 @@ class OneDeployment:
     def __init__(self, client: Client, capture: Capture) -> None:
         self._client = client
         self._capture = capture
+        self._notes = NoteKeeper(client)
 
     def check(self) -> None:
         deployment_of(self._client)
@@ -70,6 +72,9 @@ class OneDeployment:
 
     def end_heartbeats(self, name: str) -> None:
         end_heartbeats(self._client, name)
+
+    def move_on(self) -> None:
+        self._notes.write(ClusterTime(0, 0))
 
     def rows(self, names: Iterable[TableName], _ids: Mapping[TableId, TableId], options: ReadOptions) -> RowCapture:
         if self._capture is not Capture.OPLOG:

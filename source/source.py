@@ -119,6 +119,10 @@ class OwnerReads(Protocol):
 
     def end_heartbeats(self, name: str) -> None: ...
 
+    def move_on(self) -> None:
+        """Has the source write something without content, so that what is resolved moves. It does nothing where the source allows nothing."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -100,6 +100,8 @@ class Decision:
     tip: Tip
     waiting: tuple[DdlEvent, ...] = ()
     """Events to be passed in again with the next state."""
+    lacks_place: bool = False
+    """The source should write something: a DDL of Sluice's own waits for a place."""
 
 
 def decide(
@@ -149,7 +151,8 @@ def decide(
     status = newest_status(state, checkpoint, resolved, now, random, awaits=_awaits(state, waiting))
     if status != state.status:
         actions.append(PublishStatus(status))
-    return Decision(actions=tuple(actions), tip=tip, waiting=seen.waiting)
+    lacks_place = seen.lacks_place and state.watching
+    return Decision(actions=tuple(actions), tip=tip, waiting=seen.waiting, lacks_place=lacks_place)
 
 
 def _outgrown(

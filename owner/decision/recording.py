@@ -37,6 +37,8 @@ class Seen:
     unknown: DdlEvent | None = None
     """Of a table that has to be looked up: the first waiting event, or the one by which a lost table would begin again."""
     answers: frozenset[TableId] = frozenset()
+    lacks_place: bool = False
+    """A DDL of Sluice's own has no place yet: the source has written nothing past the published barrier."""
     room: int = 0
     _draft: TipDraft | None = None
 
@@ -189,10 +191,12 @@ def _record_own(
         return
     new = (event.position for event in state.arrived if event.position not in state.records)
     first = next((position for position in new if position >= known_below), state.resolved)
-    free = recopy.places(known_below, min([first, state.resolved, *([end] if end else [])]), state.records)
+    highest = min([first, state.resolved, *([end] if end else [])])
+    free = recopy.places(known_below, highest, state.records)
     for table in ended:
         schema = seen.tip.latest(table)
         at = next(free, None)
+        seen.lacks_place |= at is None and highest == state.resolved
         if at is None or schema is None or schema.beside is None or at <= schema.valid_from:
             break
         target = classifier.routes.target(schema.name)
@@ -201,6 +205,7 @@ def _record_own(
     for table in wanted[:_MOST_RECOPIED]:
         schema = seen.tip.latest(table)
         left, entered = next(free, None), next(free, None)
+        seen.lacks_place |= entered is None and highest == state.resolved
         if left is None or entered is None or schema is None or left <= schema.valid_from:
             break
         stored, place = state.wishes.stragglers.get(table), state.checkpoints.of(table)

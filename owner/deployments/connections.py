@@ -101,6 +101,9 @@ class SourceConnection:
     def end_heartbeats(self, name: str) -> None:
         self._source.end_heartbeats(name)
 
+    def move_on(self) -> None:
+        self._source.move_on()
+
     def close(self) -> None:
         """Waits until the DDL watches have ended."""
         self.feed.close()

@@ -19,6 +19,7 @@ from source.connection import Client, connect
 from source.ddl.ddl_watch import DdlWatch
 from source.ddl_opening import open_ddl_watch
 from source.majority_watch import MajorityWatch
+from source.one_deployment import OneDeployment
 from source.oplog.window import majority_time, newest_time, read_oplog_window
 from source.stream.change_stream_cursor import ChangeStreamCursor
 from source.stream.note import NoteKeeper
@@ -292,6 +293,17 @@ def test_a_refused_note_becomes_a_heartbeat_that_is_no_ddl(client: Client, datab
             client[database].create_collection(names[-1])
             events += until_resolved(watch, newest_time(client))
     assert [str(event.table) for event in events] == [f"{database}.{name}" for name in names]
+
+
+def test_a_source_that_is_told_to_move_on_has_something_newer_that_is_no_ddl(
+    client: Client, watch: DdlWatch, origin: Capture
+) -> None:
+    until_resolved(watch, newest_time(client))
+    before_ts = newest_time(client)
+    OneDeployment(client, origin).move_on()
+    written = client.local["oplog.rs"].find_one({"ts": {"$gt": before_ts.to_bson()}, "o.sluice": "note"})
+    assert written is not None
+    assert until_resolved(watch, ClusterTime.from_bson(written["ts"])) == []
 
 
 def test_a_position_that_left_the_oplog_is_lost_and_the_message_says_what_is_left(

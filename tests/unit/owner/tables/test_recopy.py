@@ -121,10 +121,30 @@ def test_a_table_that_was_a_straggler_enters_as_one_that_goes_on() -> None:
     assert found == {A: Straggler(at=enter.position, since=NOW)}
 
 
-def test_a_quiet_source_has_no_place_yet() -> None:
-    decision = Feed(table(A, "a")).decide(resolved=5, places={A: at(5)}, wishes=ASKED)
+@pytest.mark.parametrize("resolved", [5, 6])
+def test_a_quiet_source_has_no_place_yet_and_is_to_move_on(resolved: int) -> None:
+    """One place is too few for two DDLs."""
+    feed = Feed(table(A, "a"))
+    decision = feed.decide(resolved=resolved, places={A: at(5)}, wishes=ASKED)
     assert recorded(decision) == []
     assert forgotten(decision) == frozenset()
+    assert decision.lacks_place
+    assert not feed.decide(resolved=7, places={A: at(5)}, wishes=ASKED).lacks_place
+    assert not feed.decide(resolved=resolved, places={A: at(5)}).lacks_place
+
+
+def test_a_copy_that_is_up_to_date_at_a_quiet_source_lacks_a_place_too() -> None:
+    begun = replace(table(A, "a"), beside=Beside(name=COPY, stands_at=at(1)))
+    decision = Feed(begun).decide(resolved=5, places={A: at(5)}, beside={A})
+    assert (recorded(decision), decision.lacks_place) == ([], True)
+
+
+def test_a_source_is_not_asked_to_move_on_where_that_would_give_no_place() -> None:
+    feed = Feed(table(A, "a"))
+    assert not feed.decide(resolved=5, places={A: at(5)}, wishes=ASKED, watching=False).lacks_place
+    assert not feed.decide(resolved=9, horizon=5, places={A: at(5)}, wishes=ASKED).lacks_place
+    event = ddl(6, DdlType.CREATE, "b", B)
+    assert not feed.decide([event], places={A: at(5)}, wishes=ASKED).lacks_place
 
 
 def test_an_event_that_is_not_recorded_yet_is_not_overtaken() -> None:
