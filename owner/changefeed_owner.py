@@ -440,6 +440,7 @@ class ChangefeedOwner:
                 self._writer.release(records, barrier, stragglers)
                 _reach("ddl_released", records)
                 self._jobs.forget(record.position for record in records)
+                self._term.wake()  # the next DDL of their tables may run, and new tables want nodes
             case Refuse(record):
                 self._writer.ddls([record])
                 self._jobs.forget([record.position])
@@ -455,6 +456,8 @@ class ChangefeedOwner:
         kept = [record for record in records if self._is_kept(record)]
         self._writer.ddls(kept)
         _reach("ddl_executing_recorded", kept)
+        for record in kept:
+            self._jobs.start(Apply(record))
 
     def _is_kept(self, record: DdlRecord) -> bool:
         error = self._writer.keep(record)

@@ -159,6 +159,8 @@ class ChangefeedProcessor:
         self._reported: PositionReport | None = None
         self._reported_at = float("-inf")
         self._unreported = True
+        self._arrived: Mapping[TableId, Position] = {}
+        """What was reported of it."""
 
     def _open_commits(self) -> Commits | None:
         sink = event_sink(self._configuration)
@@ -506,14 +508,18 @@ class ChangefeedProcessor:
             )
 
     def _report(self, stored: ProcessorView, now: float) -> None:
-        """Writes at most ten reports a second. A report that is held back makes a later tick due."""
+        """Writes at most ten reports a second, besides those that a DDL waits for. A report that is held back makes a later tick due."""
         copies = self._copies
         report = decision.report(self._following, stored.orders, copies.progress, copies.tables_with_tasks, now=now)
         report = replace(report, copying=copies.unfinished, copy_rate=copies.rate, late=self._watch.late)
         self._unreported = report != self._reported
-        if not self._unreported or now < self._reported_at + _REPORT_EVERY:
+        if not self._unreported:
+            return
+        arrived = decision.arrived(self._following, stored.orders)
+        if now < self._reported_at + _REPORT_EVERY and arrived.items() <= self._arrived.items():
             return
         self._reports.write(report, [CreateRevIs(self._session.layout.info(self._id), self._info_rev)])
+        self._arrived = arrived
         self._reported, self._reported_at, self._unreported = report, now, False
 
 

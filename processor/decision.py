@@ -482,6 +482,13 @@ def retry_at(following: Following) -> float | None:
     return min(moments, default=None)
 
 
+def arrived(following: Following, orders: Orders) -> Mapping[TableId, Position]:
+    """The tables that have reached the DDLs that hold them: the owner waits for that."""
+    lanes = following.lanes
+    held = ((table, at) for table, at in orders.barrier.held.items() if table in lanes.tables)
+    return {table: at for table, at in held if lanes.checkpoint_of(table) == at}
+
+
 def report(
     following: Following,
     orders: Orders,

@@ -74,6 +74,8 @@ class Observe:
 
 @dataclass(frozen=True, slots=True)
 class RecordExecuting:
+    """And apply it, as soon as etcd has the record."""
+
     record: DdlRecord
 
 

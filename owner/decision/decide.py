@@ -8,7 +8,7 @@ carried out in the order given, and each prefix of them leaves a state from whic
     PublishBarrier      closes the gates of new DDLs; only when nothing is released
     ReleaseDdls         done records and the barrier, in one transaction: no open gate without a durable DDL
     Observe, Apply      start a job in a worker thread; its outcome arrives in a later state
-    RecordExecuting     before Apply may start
+    RecordExecuting     then Apply: once etcd has the record
     Refuse              a DDL waits for a user
     Mark                a table is a straggler, before a checkpoint passes it; or its record changes
     Resume              a stopped table goes on, and its refused DDLs are tried again

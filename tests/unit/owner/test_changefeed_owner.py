@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from queue import Queue
@@ -26,6 +27,7 @@ from changefeed.records import (
     DdlState,
     DesiredState,
     NodeId,
+    Observation,
     PositionReport,
     Role,
     Scope,
@@ -36,7 +38,7 @@ from coordination.decoded import Decoded
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
-from coordination.layout import Layout, encode
+from coordination.layout import Layout, decode, encode
 from coordination.mirror import Mirror
 from coordination.parts import assignment_puts
 from owner.changefeed_owner import ChangefeedOwner
@@ -62,12 +64,33 @@ class Marks:
         self.made.put((at, behind, sorted(tables)))
 
 
+class Target:
+    """Where a drop succeeds. It says what etcd had of it then."""
+
+    def __init__(self, server: MemoryEtcd) -> None:
+        self._server = server
+        self.applied: Queue[DdlState] = Queue()
+
+    def observe(self, names: Iterable[TableName]) -> Observation:
+        return Observation(tables=dict.fromkeys(names))
+
+    def apply(self, _ddl: object, _before: object, record: DdlRecord) -> str:
+        found = self._server.get(LAYOUT.ddl(FEED, record.position))
+        assert found is not None
+        self.applied.put(decode(DdlRecord, found).state)
+        return ""
+
+    def close(self) -> None: ...
+
+
 class Owner:
     """Over an in-memory etcd, with a changefeed in this state. Nothing is read of its source."""
 
     def __init__(self) -> None:
         self.server = MemoryEtcd()
         self.marks = Marks()
+        self.target = Target(self.server)
+        self.woken = threading.Event()
         lease = self.server.grant(_LONG).id
         self.epoch = self.server.txn([], [Put(LAYOUT.owner(1), b"me", lease)]).revision
         self._mirror = Mirror(self.server.connect(), LAYOUT.root)
@@ -112,7 +135,8 @@ class Owner:
         self.server.txn([], assignment_puts(LAYOUT.assignment(FEED, NODE), Assignment(), given))
 
     def reported(self, *, run: int, barrier_rev: int) -> None:
-        report = PositionReport(run=run, barrier_rev=barrier_rev, assignment_rev=1, checkpoint=at(100))
+        revs = [item.mod_rev for item in self.server.range(LAYOUT.assignment(FEED, NODE)).items]
+        report = PositionReport(run=run, barrier_rev=barrier_rev, assignment_rev=max(revs), checkpoint=at(100))
         self.has(LAYOUT.position(FEED, NODE), report)
 
     @property
@@ -142,9 +166,12 @@ class Owner:
 
     def _owner(self, margin: timedelta) -> ChangefeedOwner:
         clusters = SimpleNamespace(
-            acquire=lambda *_: SimpleNamespace(oplog_window=lambda: None, feed=SimpleNamespace(subscribe=_nothing)),
+            acquire=lambda *_: SimpleNamespace(
+                oplog_window=lambda: None, move_on=None, feed=SimpleNamespace(subscribe=_nothing)
+            ),
             release=lambda *_: None,
             open_marks=lambda *_: self.marks,
+            open_sink=lambda *_: self.target,
             open_sweeper=lambda *_: None,
             open_letters=lambda _, before: before,
             claim_sink=lambda *_: None,
@@ -154,7 +181,7 @@ class Owner:
             layout=LAYOUT,
             reader=Decoded(LAYOUT),
             clusters=clusters,  # has what is used of a changefeed that rests
-            wake=lambda: None,
+            wake=self.woken.set,
             margin=margin,
             in_flight=InFlightDdl(lambda: 10.0),
         )
@@ -224,3 +251,21 @@ def test_ddls_are_folded_into_the_bases_up_to_the_checkpoint(owner: Owner, monke
     owner.tick()
     left = [LAYOUT.ddl(FEED, at(seconds)) in owner.keys for seconds in (90, 110, 120, 130)]
     assert left == [False, True, True, True]
+
+
+def test_a_ddl_is_applied_as_soon_as_etcd_has_what_was_observed_and_what_it_held_goes_on_at_once(owner: Owner) -> None:
+    """Each tick between two DDLs of one name is one that all later ones wait for."""
+    owner.is_(State.NORMAL, DesiredState.RUNNING)
+    event = DdlEvent(position=at(100), type=DdlType.DROP, db="shop", table=TableName("shop", "a"), id=A)
+    scope = Scope(tables=frozenset({A}), names=frozenset({TableName("dr", "a")}))
+    owner.has(LAYOUT.ddl(FEED, event.position), DdlRecord(event=event, scope=scope, seen_at=NOW))
+    owner.node_has_tables(lives=True)
+    owner.reported(run=1, barrier_rev=owner.barrier_rev)
+    for _ in ("observes", "records and applies"):
+        owner.woken.clear()
+        owner.tick()
+        assert owner.woken.wait(60)
+    assert owner.target.applied.get(timeout=60) is DdlState.EXECUTING
+    owner.woken.clear()
+    owner.tick()
+    assert owner.woken.is_set(), "it is done"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
@@ -156,16 +157,16 @@ class Cluster:
         before, _ = join_assignment(self.server.range(group).items)
         self.server.txn([], assignment_puts(group, before, Assignment()))
 
-    def tick(self) -> None:
+    def tick(self, *, reported_ago: float = float("inf")) -> None:
         view, known = self.look()
         if self._node is None:
             self._node = ChangefeedProcessor(FEED, known, self._surroundings())
-        self.step(view, known)
+        self.step(view, known, reported_ago=reported_ago)
 
-    def step(self, view: View, known: etcd_view.ProcessorView) -> None:
-        """Ticks as if the last report were long ago."""
+    def step(self, view: View, known: etcd_view.ProcessorView, *, reported_ago: float = float("inf")) -> None:
+        """`reported_ago`: so many seconds."""
         assert self._node is not None
-        self._node._reported_at = float("-inf")
+        self._node._reported_at = time.monotonic() - reported_ago
         self._node.tick(view, known)
 
     def later(self, seconds: float) -> None:

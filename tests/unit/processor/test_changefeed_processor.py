@@ -31,6 +31,20 @@ def test_a_checkpoint_is_published_only_after_its_job_has_answered() -> None:
     assert cluster.checkpoint == 110
 
 
+def test_a_report_is_held_back_soon_after_another_one_unless_a_ddl_waits_for_it() -> None:
+    cluster = Cluster()
+    for seconds, reported in ((110, 100), (120, 130)):
+        cluster.drop(130, DdlState.PENDING) if seconds == 120 else cluster.barrier(seconds)
+        cluster.tick()
+        cluster.jobs.let_run()
+        cluster.tick(reported_ago=0.0)
+        assert cluster.checkpoint == reported
+    cluster.drop(130, DdlState.DONE)
+    before = cluster.report
+    cluster.tick(reported_ago=0.0)
+    assert cluster.report == before, "that it has got there is said once"
+
+
 def test_a_node_that_lost_its_tables_to_an_error_looks_until_that_is_over() -> None:
     """Otherwise it would say for ever that it reaches nothing, and never get a table again."""
     cluster = Cluster()
