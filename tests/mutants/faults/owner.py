@@ -207,4 +207,16 @@ OWNER = (
         "    if info.version == status.info_version:\n        return status.lifecycle\n",
         "",
     ),
+    Fault(
+        "a table is not copied anew while the source has one place for its two DDLs",
+        "seen.lacks_place |= entered is None and",
+        "seen.lacks_place |= left is None and",
+        tests=("tests/unit/owner/tables/test_recopy.py",),
+    ),
+    Fault(
+        "an idle source is not told to move on",
+        "self._notes.look(wanted=decision.lacks_place)",
+        "self._notes.look(wanted=False)",
+        tests=("tests/unit/owner/test_changefeed_owner.py",),
+    ),
 )

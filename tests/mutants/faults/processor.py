@@ -222,4 +222,10 @@ PROCESSOR = (
         'InvariantError(f"{type(error).__name__} in a task: {redacted(str(error))}")',
         'InvariantError(f"{type(error).__name__} in a task: {error}")',
     ),
+    Fault(
+        "a report that a DDL waits for is held back like any other",
+        "if now < self._reported_at + _REPORT_EVERY and arrived.items() <= self._arrived.items():",
+        "if now < self._reported_at + _REPORT_EVERY:",
+        tests=("tests/unit/processor/test_changefeed_processor.py",),
+    ),
 )

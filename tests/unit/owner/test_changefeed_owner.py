@@ -32,6 +32,8 @@ from changefeed.records import (
     Role,
     Scope,
     Straggler,
+    TableRequest,
+    TableVerb,
 )
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
@@ -91,6 +93,8 @@ class Owner:
         self.marks = Marks()
         self.target = Target(self.server)
         self.woken = threading.Event()
+        self.moved_on = threading.Event()
+        """The source was told to."""
         lease = self.server.grant(_LONG).id
         self.epoch = self.server.txn([], [Put(LAYOUT.owner(1), b"me", lease)]).revision
         self._mirror = Mirror(self.server.connect(), LAYOUT.root)
@@ -167,7 +171,7 @@ class Owner:
     def _owner(self, margin: timedelta) -> ChangefeedOwner:
         clusters = SimpleNamespace(
             acquire=lambda *_: SimpleNamespace(
-                oplog_window=lambda: None, move_on=None, feed=SimpleNamespace(subscribe=_nothing)
+                oplog_window=lambda: None, move_on=self.moved_on.set, feed=SimpleNamespace(subscribe=_nothing)
             ),
             release=lambda *_: None,
             open_marks=lambda *_: self.marks,
@@ -269,3 +273,12 @@ def test_a_ddl_is_applied_as_soon_as_etcd_has_what_was_observed_and_what_it_held
     owner.woken.clear()
     owner.tick()
     assert owner.woken.is_set(), "it is done"
+
+
+def test_a_source_where_nothing_happens_is_told_to_move_on_when_a_table_is_to_be_copied_anew(owner: Owner) -> None:
+    owner.is_(State.NORMAL, DesiredState.RUNNING)
+    owner.tick()
+    assert not owner.moved_on.is_set()
+    owner.has(LAYOUT.request(FEED, A), TableRequest(verb=TableVerb.RECOPY))
+    owner.tick()
+    assert owner.moved_on.wait(60)
