@@ -7,7 +7,7 @@ the server's largest size (48 MB) and documents are copied as raw bytes. `bulkWr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import bson
@@ -97,7 +97,8 @@ def command_of(batch: Batch) -> tuple[str, CommandBody]:
             updates = [_update_statement(change, first=batch.first) for change in batch.changes]
             return name.db, {"update": name.coll, "updates": updates, **options, "bypassDocumentValidation": True}
         case _:
-            deletes = [_delete_statement(change) for change in batch.changes]
+            at_once = _deletes_at_once(batch)
+            deletes = [_delete_of_all(batch)] if at_once else [_delete_statement(change) for change in batch.changes]
             return name.db, {"delete": name.coll, "deletes": deletes, **options}
 
 
@@ -122,6 +123,24 @@ def _delete_statement(change: RowChange) -> Statement:
     if _found_by_key(change):
         return _statement(_QUERY, change.key, _LIMIT_ONE)
     return {"q": own_filter(change), "limit": 1}
+
+
+def _deletes_at_once(batch: Batch) -> bool:
+    """Whether one statement deletes all rows. That costs a server a third less."""
+    first = batch.changes[0]
+    several = len(batch.changes) > 1 and not batch.joined and first.type is RowType.DELETE
+    return several and not first.table.shard_key and all(only_id(change.key) for change in batch.changes)
+
+
+def _delete_of_all(batch: Batch) -> Statement:
+    """`_id: {$in: [...]}`, from the keys' bytes."""
+    elements = b"".join(
+        b"%c%d\0%b" % (change.key[4], number, change.key[9:-1]) for number, change in enumerate(batch.changes)
+    )
+    array = b"".join(((len(elements) + 5).to_bytes(4, "little"), elements, b"\0"))
+    among = b"".join(((len(array) + 10).to_bytes(4, "little"), b"\x04$in\0", array, b"\0"))
+    query = b"".join(((len(among) + 10).to_bytes(4, "little"), b"\x03_id\0", among, b"\0"))
+    return _statement(_QUERY, query, b"\x10limit\0\0\0\0\0")
 
 
 def _found_by_key(change: RowChange) -> bool:
@@ -310,6 +329,9 @@ def outcome_of(batch: Batch, reply: Mapping[str, Any], results: Sequence[Mapping
     """`results` are the documents of a `bulkWrite`'s cursor."""
     errors = [item for item in results if not item["ok"]] if batch.joined else reply.get("writeErrors", [])
     refusals = [refusal_of(error) for error in errors]
+    if refusals and _deletes_at_once(batch):
+        refusals = [replace(refusals[0], index=at) for at in range(len(batch.changes))]
+        return BulkOutcome(done=len(batch.changes), refusals=refusals)
     done = refusals[0].index + 1 if refusals and batch.ordered else len(batch.changes)
     if batch.joined:
         at = [

@@ -440,13 +440,22 @@ def _statements(db: str, verb: str, body: Mapping[str, Any]) -> Iterator[tuple[T
                 yield TableName(db, body[verb]), "update", statement
         case "delete":
             for statement in body["deletes"]:
-                yield TableName(db, body[verb]), "delete", statement
+                yield from ((TableName(db, body[verb]), "delete", each) for each in _of_each(statement, body[verb]))
         case _:
             names = [TableName.parse(entry["ns"]) for entry in body["nsInfo"]]
             for statement in body["ops"]:
                 kind = next(iter(statement))
                 renamed = {"q": statement.get("filter"), "u": statement.get("updateMods"), **statement}
                 yield names[statement[kind]], kind, renamed
+
+
+def _of_each(statement: Mapping[str, Any], coll: str) -> Iterator[Mapping[str, Any]]:
+    """A server may end between two of the rows that one statement deletes."""
+    among = None if coll == LETTERS.coll else _decoded(statement["q"])["_id"]
+    if isinstance(among, dict) and "$in" in among:
+        yield from ({**statement, "q": {"_id": key}} for key in among["$in"])
+    else:
+        yield statement
 
 
 def _fits(row: Row, query: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import bson
 import pytest
+from bson import Code, MaxKey, MinKey, ObjectId
 from bson.binary import Binary
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
@@ -316,3 +317,18 @@ def test_nothing_is_written_when_the_permit_is_over(target: Rows, target_uri: st
         writer.write([made(table_of(target), RowType.INSERT, 1, {})], replay=False)
     writer.close()
     assert target.count_documents({}) == 0
+
+
+_IDS: list[Any] = [
+    *(None, True, MinKey(), MaxKey(), "", "$x", "k" * 9_000, Timestamp(0, 0), Binary(b"a" * 16, 4), ObjectId(), 7, 2.5),
+    *(Int64(2**60), Decimal128("1.5"), float("inf"), float("nan"), DatetimeMS(2**60), Code("x")),
+    *({"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": [1, "x"]}, {"a": MaxKey()}, {}),
+]
+
+
+def test_rows_of_any_id_are_deleted_together_and_no_others(source: Rows, target: Rows, writer: MongoRowWriter) -> None:
+    kept = [8, "y", 7.25, {"a": 1}]
+    target.insert_many([{"_id": key} for key in (*_IDS, *kept)])
+    deletes = [made(table_of(source), RowType.DELETE, key) for key in (*_IDS, "gone")]
+    writer.write(deletes, replay=False)
+    assert [row["_id"] for row in target.find()] == kept

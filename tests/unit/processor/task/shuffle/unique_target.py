@@ -74,7 +74,8 @@ class UniqueTarget:
         statement = {"q": statement.get("filter"), "u": statement.get("updateMods"), **statement}
         key = statement["q"]["_id"]
         if verb == "delete" or "delete" in statement:
-            return {"ok": 1.0, "n": int(self.rows.pop(key, None) is not None)}
+            keys = key["$in"] if isinstance(key, dict) and "$in" in key else [key]
+            return {"ok": 1.0, "n": sum(self.rows.pop(each, None) is not None for each in keys)}
         before = self.rows.get(key)
         misses = before is not None and not update_model.fits(before, statement["q"].get("$expr"))
         if misses or (before is None and not statement.get("upsert")):

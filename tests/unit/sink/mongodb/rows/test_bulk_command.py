@@ -8,7 +8,7 @@ from bson.objectid import ObjectId
 
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
-from sink.mongodb.rows.bulk_command import command_of
+from sink.mongodb.rows.bulk_command import command_of, outcome_of
 from sink.mongodb.rows.bulk_plan import Batch
 from sink.row import RowChange, TargetTable
 
@@ -80,3 +80,27 @@ def test_a_shard_key_counts_only_where_the_target_shards(type: RowType, content:
     key = {"_id": ID, "region": "eu"}
     assert _sent(_change(type, key, **content))["q"] == {"_id": ID}
     assert _sent(_change(type, key, table=SHARDED, **content))["q"] == key
+
+
+_MANY = Batch(
+    [_change(RowType.DELETE, {"_id": key}) for key in (7, "x", ID, {"a": [1], "b": None}, 2.5)], ordered=False
+)
+
+
+def test_rows_are_deleted_by_one_statement() -> None:
+    [statement] = command_of(_MANY)[1]["deletes"]
+    among = [7, "x", ID, {"a": [1], "b": None}, 2.5]
+    assert bson.decode(bson.encode(statement)) == {"q": {"_id": {"$in": among}}, "limit": 0}
+
+
+def test_what_is_said_of_one_statement_is_said_of_each_of_its_rows() -> None:
+    assert outcome_of(_MANY, {"n": 3, "ok": 1.0}, []).refusals == []
+    refused = outcome_of(_MANY, {"n": 0, "ok": 1.0, "writeErrors": [{"index": 0, "code": 112, "errmsg": "busy"}]}, [])
+    assert [(refusal.index, refusal.code) for refusal in refused.refusals] == [(at, 112) for at in range(5)]
+    assert refused.done == 5
+
+
+def test_rows_that_a_target_shards_are_deleted_one_by_one() -> None:
+    changes = [_change(RowType.DELETE, {"_id": key, "region": "eu"}, table=SHARDED) for key in (1, 2)]
+    _, command = command_of(Batch(changes, ordered=False))
+    assert [statement["limit"] for statement in command["deletes"]] == [1, 1]
