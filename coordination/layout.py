@@ -50,7 +50,7 @@ from urllib.parse import quote, unquote
 
 from pydantic import TypeAdapter, ValidationError
 
-from changefeed.documents.document import Document
+from changefeed.documents.document import REFERENCE, Document
 from changefeed.errors import ConfigurationError, InvariantError, RecordUnreadable
 from changefeed.position import Position
 from changefeed.records import Barrier, ChangefeedId, NodeId
@@ -59,9 +59,6 @@ from coordination.etcd.protocol import KeyValue
 
 FORMAT = 1
 """Of all records. A release that changes it reads the one before, too."""
-
-REFERENCE = "$large"
-"""In the place of a document. No definition has a field of that name, which a server takes for an operator."""
 
 T = TypeVar("T")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +14,12 @@ from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pydantic import GetCoreSchemaHandler, SerializationInfo
 from pydantic_core import CoreSchema, core_schema
+
+REFERENCE = "$large"
+"""What a record has instead of a document that stands beside it (`coordination/large/`)."""
+
+BASE64 = "$bson"
+"""What a document has that Extended JSON would give back as another one."""
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -34,7 +41,8 @@ _REMEMBERED = 1024
 class Document:
     """Compared byte by byte, as the server compares documents: field order and number types count.
 
-    In etcd it is canonical Extended JSON, so that `etcdctl get` shows readable text.
+    In etcd it is canonical Extended JSON, so that `etcdctl get` shows readable text. A validator with the operator `$regex`, or a literal `{"$oid": 1}`,
+    would be read as another document: such a one is its bytes, in base64.
     """
 
     raw: bytes
@@ -46,9 +54,9 @@ class Document:
     def decode(self) -> dict[str, Any]:
         return bson.decode(self.raw, _OPTIONS)
 
-    def written(self) -> object:
+    def written(self) -> dict[str, Any]:
         """Its form in JSON."""
-        return json.loads(str(self)) if len(self.raw) > _SMALL else _written(self)
+        return _form(self) if len(self.raw) > _SMALL else _written(self)
 
     def __str__(self) -> str:
         return json_util.dumps(self.decode(), json_options=_JSON)
@@ -61,7 +69,10 @@ class Document:
             if value == {}:
                 return _EMPTY
             text = json.dumps(value)
-            return _common(text) if len(text) <= _SMALL else _read(text)
+            try:
+                return _common(text) if len(text) <= _SMALL else _read(text)
+            except Exception as error:
+                raise ValueError(f"expected a document in Extended JSON, found {error!r}") from error
 
         def serialize(value: Document, info: SerializationInfo[Any]) -> object:
             """The context may be a function that writes documents otherwise."""
@@ -76,7 +87,17 @@ _EMPTY = Document.of({})
 
 
 def _read(text: str) -> Document:
-    return Document.of(json_util.loads(text, json_options=_JSON))
+    fields = json_util.loads(text, json_options=_JSON)
+    return Document(b64decode(fields[BASE64])) if fields.keys() == {BASE64} else Document.of(fields)
+
+
+def _form(document: Document) -> dict[str, Any]:
+    try:
+        text = str(document)
+        exact = f'"{REFERENCE}"' not in text and _read(text) == document
+    except Exception:  # noqa: BLE001 - whatever Extended JSON makes of names that it takes for its own
+        exact = False
+    return json.loads(text) if exact else {BASE64: b64encode(document.raw).decode()}
 
 
 @lru_cache(_REMEMBERED)
@@ -86,8 +107,8 @@ def _common(text: str) -> Document:
 
 
 @lru_cache(_REMEMBERED)
-def _written(document: Document) -> object:
-    return json.loads(str(document))
+def _written(document: Document) -> dict[str, Any]:
+    return _form(document)
 
 
 EMPTY = Document.of({})

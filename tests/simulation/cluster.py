@@ -17,7 +17,7 @@ import owner.etcd_view
 import processor.processor
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.documents.document import Document
+from changefeed.documents.document import REFERENCE, Document
 from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable, RetryableError
 from changefeed.records import (
     ChangefeedId,
@@ -32,7 +32,7 @@ from coordination.decoded import Decoded
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Change, KeyValue, Op, Put
-from coordination.layout import REFERENCE, Layout, child, decode, encode
+from coordination.layout import Layout, child, decode, encode
 from coordination.mirror import Mirror, Replica
 from coordination.session import open_session
 from node.membership import Membership
