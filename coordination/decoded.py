@@ -8,10 +8,24 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import structlog
+
 from changefeed.documents.document import Document
 from changefeed.errors import RecordUnreadable
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import Assignment, ChangefeedId, NodeHealth, NodeId, NodeRecord, PositionReport, Role
+from changefeed.records import (
+    Assignment,
+    ChangefeedId,
+    MoveRequest,
+    NodeHealth,
+    NodeId,
+    NodeRecord,
+    PositionReport,
+    RepairRequest,
+    Role,
+    SkipRequest,
+    TableRequest,
+)
 from changefeed.table import TableSchema
 from coordination.etcd.protocol import KeyValue
 from coordination.key_group import KeyGroup, MirroredValue
@@ -23,6 +37,11 @@ from coordination.parts import JoinedAssignment, JoinedReport
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+
+_REQUESTS = frozenset({MoveRequest, RepairRequest, SkipRequest, TableRequest})
+"""What users ask for. One that cannot be read is as if nobody had asked, and a new one takes its place."""
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +172,15 @@ class Decoded:
                 records.pop(name, None)
                 large.pop(key, None)
             elif before is None or before.mod_rev != kv.mod_rev:
-                found = self._read(kind, view, kv)
                 large.pop(key, None)
+                try:
+                    found = self._read(kind, view, kv)
+                except RecordUnreadable as error:
+                    if kind not in _REQUESTS:
+                        raise
+                    _log.warning("request_not_obeyed", error=str(error), remedy="give the command again")
+                    records.pop(name, None)
+                    continue
                 if isinstance(found, _Referring):
                     large[key] = found.large
                 record = found.record if isinstance(found, _Referring) else found

@@ -19,11 +19,11 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from changefeed.errors import FencedError
+from changefeed.errors import FencedError, RecordUnreadable
 from changefeed.records import NodeId
 from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, HistoryCompacted, KeyValue, Put, Snapshot
 from coordination.fenced import FencedStore
-from coordination.layout import Layout, OwnerRecord, decode, encode
+from coordination.layout import Layout, OwnerRecord, child, decode, encode
 from coordination.mirror import View
 
 
@@ -100,4 +100,14 @@ def owner_in(view: View, layout: Layout) -> ElectedOwner | None:
     """The owner in a view of the mirror."""
     line = view.group(layout.owners).values()
     first = min(line, key=lambda kv: kv.create_rev, default=None)
-    return ElectedOwner(decode(OwnerRecord, first).node, first.create_rev) if first else None
+    return ElectedOwner(_node_of(first, view, layout), first.create_rev) if first else None
+
+
+def _node_of(owner: KeyValue, view: View, layout: Layout) -> NodeId:
+    """The lease in its key, which ends the id of its node, tells the same as its record."""
+    try:
+        return decode(OwnerRecord, owner).node
+    except RecordUnreadable:
+        lease = child(owner.key, layout.owners).lstrip("0")
+        nodes = (child(key, layout.nodes) for key in view.group(layout.nodes))
+        return NodeId(next((node for node in nodes if node.endswith(f"-{lease}")), owner.key))

@@ -34,14 +34,23 @@ class HealthPublisher:
         """
         if not self._due(record.health, health, now):
             return
-        put = Put(self._key, encode(replace(record, health=health)), found.lease)
+        if self._written(replace(record, health=health), found, found.lease):
+            self._written_at = now
+            _log.info("health_published", ready=health.ready, error=health.error and health.error.message)
+
+    def restore(self, last: NodeRecord, found: KeyValue, lease: int) -> None:
+        """Instead of a record that nobody can read. It may have lost its lease with its content."""
+        if self._written(last, found, lease):
+            _log.warning("own_record_restored", key=self._key, found_bytes=len(found.value))
+
+    def _written(self, record: NodeRecord, found: KeyValue, lease: int) -> bool:
+        put = Put(self._key, encode(record), lease)
         try:
             compare_and_swap(self._etcd, (ModRevIs(self._key, found.mod_rev),), (put,))
         except (ConflictError, FencedError, RetryableError) as error:
             _log.info("health_not_published_yet", error=str(error))
-            return
-        self._written_at = now
-        _log.info("health_published", ready=health.ready, error=health.error and health.error.message)
+            return False
+        return True
 
     def _due(self, before: NodeHealth | None, health: NodeHealth, now: float) -> bool:
         if before is None or before.ready is not health.ready:

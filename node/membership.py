@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
+from changefeed.errors import RecordUnreadable
 from changefeed.records import ChangefeedId, NodeHealth, NodeId, NodeRecord
 from coordination.election import Candidate
 from coordination.etcd.protocol import Etcd
@@ -83,13 +84,16 @@ class Membership:
         return self._owner is not None and self._owner.leads.is_set()
 
     def record(self, view: View) -> NodeRecord | None:
-        """This node's record in etcd, as other nodes read it."""
+        """This node's record in etcd, as other nodes read it. None if they do not see it, or cannot read it."""
         found = view.get(self._layout.node(self.node))
         if found is None:
             return None
         seen, record = self._decoded
         if record is None or seen != found.mod_rev:
-            record = decode(NodeRecord, found)
+            try:
+                record = decode(NodeRecord, found)
+            except RecordUnreadable:
+                return None
             self._decoded = found.mod_rev, record
         return record
 
@@ -110,7 +114,11 @@ class Membership:
     def _publish_health(self) -> None:
         view, health = self._mirror.view(), self._health()
         record, found = self.record(view), view.get(self._layout.node(self.node))
-        if health is not None and record is not None and found is not None and self._session.alive:
+        if found is None or not self._session.alive:
+            return
+        if record is None and (last := self._decoded[1]) is not None:
+            self._publisher.restore(last, found, self._session.lease)
+        elif record is not None and health is not None:
             self._publisher.publish(record, found, health, time.monotonic())
 
     def _stand(self) -> None:

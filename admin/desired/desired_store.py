@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import structlog
 
@@ -37,6 +38,8 @@ from coordination.layout import Layout, RemovedChangefeed, ResignRequest, decode
 _ATTEMPTS = 5
 
 Edit = Callable[[ChangefeedInfo, ChangefeedStatus | None], ChangefeedInfo]
+
+T = TypeVar("T")
 
 _log = structlog.get_logger()
 
@@ -110,12 +113,15 @@ class DesiredStore:
         return self._request(id, _put(self._layout.skip(id, position), SkipRequest(position=position)))
 
     def repair(self, id: ChangefeedId, table: TableId, request: RepairRequest) -> int | None:
-        """None if other rows of the table are being repaired: one request at a time."""
+        """None if other rows of the table are being repaired: one request at a time, but one that cannot be read is none."""
         info, key = self._layout.info(id), self._layout.repair(id, table)
         found = self._etcd.get(info)
         if found is None:
             raise no_such_changefeed(id)
-        alone = CreateRevIs(info, found.create_rev), CreateRevIs(key, 0)
+        known = self._etcd.get(key)
+        damaged = known is not None and _readable(RepairRequest, known) is None
+        free = ModRevIs(key, known.mod_rev) if known is not None and damaged else CreateRevIs(key, 0)
+        alone = CreateRevIs(info, found.create_rev), free
         try:
             return compare_and_swap(self._etcd, alone, (_put(key, request),))
         except ConflictError:
@@ -161,8 +167,8 @@ class DesiredStore:
         record = decode(NodeRecord, found)
         if record.draining is draining:
             return found.mod_rev
-        others = (kv for kv in nodes.values() if kv.key != key and _takes_tables(kv))
-        taker = next(others, None)
+        others = ((kv, _readable(NodeRecord, kv)) for kv in nodes.values() if kv.key != key)
+        taker = next((kv for kv, other in others if other is not None and other.takes_tables), None)
         if taker is None and not force:
             raise WrongState(
                 f"no other node takes tables, so those of {node!r} would stay where they are; start another node, or undrain or mend one "
@@ -204,12 +210,11 @@ class DesiredStore:
         return rev
 
 
-def _takes_tables(kv: KeyValue) -> bool:
-    """A node whose record cannot be read gets none."""
+def _readable(kind: type[T], kv: KeyValue) -> T | None:
     try:
-        return decode(NodeRecord, kv).takes_tables
+        return decode(kind, kv)
     except RecordUnreadable:
-        return False
+        return None
 
 
 def _put(key: str, record: object, lease: int = 0) -> Put:

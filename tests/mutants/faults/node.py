@@ -34,8 +34,8 @@ NODE = (
     ),
     Fault(
         "a node's record loses its lease",
-        "put = Put(self._key, encode(replace(record, health=health)), found.lease)",
-        "put = Put(self._key, encode(replace(record, health=health)))",
+        "put = Put(self._key, encode(record), lease)",
+        "put = Put(self._key, encode(record))",
     ),
     Fault(
         "a node that cannot write to etcd is ready",

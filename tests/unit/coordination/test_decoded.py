@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from structlog.testing import capture_logs
+
 from changefeed.position import Position
 from changefeed.records import (
     AssignedTable,
@@ -12,6 +14,8 @@ from changefeed.records import (
     NodeRecord,
     PositionReport,
     Role,
+    TableRequest,
+    TableVerb,
 )
 from changefeed.table import TableId
 from coordination.decoded import Decoded
@@ -101,3 +105,17 @@ def test_a_node_whose_record_cannot_be_read_lives_and_gets_no_tables() -> None:
     assert two.health is not None
     assert two.health.error is not None
     assert "written in format 9" in two.health.error.message
+
+
+def test_a_request_that_cannot_be_read_is_as_if_nobody_had_asked() -> None:
+    cluster, decoded = Cluster(), Decoded(LAYOUT)
+    key, other = (LAYOUT.request(ORDERS, TableId(table)) for table in ("a", "b"))
+    asked, group = encode(TableRequest(verb=TableVerb.STOP)), LAYOUT.requests(ORDERS)
+    cluster.put(Put(key, asked), Put(other, asked))
+    assert decoded.group(TableRequest, cluster.view(), group).keys() == {"a", "b"}
+    cluster.put(Put(key, b"damaged"))
+    with capture_logs() as logs:
+        assert decoded.group(TableRequest, cluster.view(), group).keys() == {"b"}
+    assert [(log["event"], key in log["error"]) for log in logs] == [("request_not_obeyed", True)]
+    cluster.put(Put(key, asked))
+    assert decoded.group(TableRequest, cluster.view(), group).keys() == {"a", "b"}

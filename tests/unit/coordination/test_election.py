@@ -152,3 +152,16 @@ def test_every_node_sees_the_owner(client: MemoryClient) -> None:
         pass
     assert store is not None
     assert owner_in(mirror.view(), LAYOUT) == ElectedOwner(NodeId("one"), store.epoch)
+
+
+def test_an_owner_whose_record_cannot_be_read_is_known_by_its_lease(client: MemoryClient) -> None:
+    lease = client.grant(timedelta(seconds=10)).id
+    one = Candidate(client, LAYOUT, lease=lease, node=NodeId(f"one-{lease:x}"))
+    client.txn((), (Put(LAYOUT.node(NodeId("two-1")), b"{}"), Put(LAYOUT.node(NodeId(f"one-{lease:x}")), b"{}")))
+    store = one.campaign(AT_ONCE)
+    client.txn((), (Put(one.key, b"damaged", lease),))
+    mirror = Mirror(client, LAYOUT.root)
+    while mirror.poll(AT_ONCE):
+        pass
+    assert store is not None
+    assert owner_in(mirror.view(), LAYOUT) == ElectedOwner(NodeId(f"one-{lease:x}"), store.epoch)

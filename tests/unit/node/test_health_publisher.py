@@ -91,3 +91,11 @@ def test_what_others_write_into_the_record_stays(published: Published) -> None:
     assert published.record.health is None, "its view was old; it is written with the next one"
     assert published.publish(READY)
     assert published.record.draining
+
+
+def test_a_record_that_nobody_can_read_is_restored_with_its_lease(published: Published) -> None:
+    last = published.record
+    published.etcd.txn((), (Put(KEY, b"damaged"),))
+    published.publisher.restore(last, published.found, published.lease)
+    assert published.record == last
+    assert published.found.lease == published.lease

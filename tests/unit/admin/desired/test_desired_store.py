@@ -12,12 +12,20 @@ from admin.desired.desired_store import DesiredStore
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError, ConflictError, NotFoundError, WrongState
-from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DesiredState, NodeId, TableVerb
+from changefeed.records import (
+    ChangefeedId,
+    ChangefeedInfo,
+    ChangefeedStatus,
+    DesiredState,
+    NodeId,
+    RepairRequest,
+    TableVerb,
+)
 from changefeed.table import TableId
 from coordination.election import ElectedOwner
 from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import Delete, KeyValue, Put
-from coordination.layout import Layout, encode
+from coordination.layout import Layout, decode, encode
 
 FEED, LAYOUT, TABLE = ChangefeedId("f"), Layout("test"), TableId("a" * 32)
 INFO = ChangefeedInfo(
@@ -157,3 +165,16 @@ def test_what_nobody_could_read_afterwards_is_not_written(cluster: Cluster) -> N
         "configuration.target: found 100.0, which is not after start 200.0; write a later time",
     )
     assert cluster.info == before
+
+
+def test_a_repair_that_nobody_can_read_is_replaced_by_a_new_one(cluster: Cluster) -> None:
+    request, key = (
+        RepairRequest(id="1", keys=(), asked_at=datetime(2026, 11, 21, tzinfo=UTC)),
+        LAYOUT.repair(FEED, TABLE),
+    )
+    cluster.server.txn([], [Put(key, b"damaged")])
+    assert cluster.store.repair(FEED, TABLE, request) is not None
+    assert cluster.store.repair(FEED, TABLE, replace(request, id="2")) is None
+    found = cluster.client.get(key)
+    assert found is not None
+    assert decode(RepairRequest, found) == request
