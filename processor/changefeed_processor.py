@@ -541,12 +541,18 @@ def _held(stored: ProcessorView) -> Held:
     new UUID mean a table yet.
     """
     events = [record.event for record in stored.ddls() if record.open]
-    names = [name for event in events for name in (event.table, event.renamed_to) if name is not None]
+    names = [(event.type, name) for event in events for name in (event.table, event.renamed_to) if name is not None]
     tables = {event.id for event in events if event.id is not None} | stored.orders.barrier.held.keys()
     renewed = sorted((event for event in events if event.type is DdlType.NEW_UUID), key=lambda event: event.position)
     uuids = {new_uuid(event): event.id for event in renewed if event.id is not None}
     known_from = max(stored.patterns_since or stored.checkpoint, stored.checkpoint)
-    return Held(tables=frozenset(tables | uuids.keys()), names=frozenset(names), uuids=uuids, known_from=known_from)
+    return Held(
+        tables=frozenset(tables | uuids.keys()),
+        names=frozenset(name for _, name in names),
+        unexplained=frozenset(name for type, name in names if type is DdlType.UNKNOWN),
+        uuids=uuids,
+        known_from=known_from,
+    )
 
 
 def _run_window(session: ProcessorSession, shared: SharedContext, spec: JobSpec, commits: Commits | None) -> JobOutcome:

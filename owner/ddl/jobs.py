@@ -145,7 +145,10 @@ def _as_ours(error: Exception, job: Observe | Apply) -> SluiceError:
     if isinstance(error, SluiceError):
         return error
     _log.error("ddl_job_broke", ddl=str(job.record.event), exc_info=error)
-    return InvariantError(f"{job.record.event}: {redacted(repr(error))}")
+    return InvariantError(
+        f"{job.record.event}: {redacted(repr(error))}; leave its table out (filter.tables) by `sluice changefeed update`, and take it in again: then it "
+        "is copied as it is by then"
+    )
 
 
 def _recorded(record: DdlRecord) -> Observation:

@@ -36,7 +36,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition
 from changefeed.documents.document import EMPTY
 from changefeed.documents.key_text import key_text
-from changefeed.errors import DefinitionsTooLarge, InvariantError, NameTaken, SourceUnsupported
+from changefeed.errors import InvariantError, NameTaken, SluiceError, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -45,6 +45,8 @@ from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.target_names import NamedTables, NameRouter, TargetNames
 from schema_store.bucket_indexes import in_measurements
 
+_MOST_SHOWN = 1000
+"""Characters of a command in a message."""
 _ANEW = (
     "nothing of it was done, and its tables stand still here: leave them out (filter.tables) by `sluice changefeed update`, and take them in again: "
     "then they are copied"
@@ -79,7 +81,8 @@ class DdlClassifier:
 
     def enters(self, event: DdlEvent) -> bool:
         """Whether a rename brings a table into the filter. Only the source's catalog describes such a table."""
-        return event.renamed_to is not None and self._wants(event.renamed_to) and not self._wants(event.table)
+        renamed = event.type is DdlType.RENAME and self._wants(event.renamed_to)
+        return renamed and not self._wants(event.table)
 
     def leaves(self, event: DdlEvent) -> bool:
         return event.renamed_to is not None and self._wants(event.table) and not self._wants(event.renamed_to)
@@ -98,6 +101,8 @@ class DdlClassifier:
         """None: the event does not concern this changefeed. `nameless`: tables whose name another table has downstream."""
         disposition = self.filter.ddl(event)
         if disposition is None:
+            return None
+        if event.type is DdlType.UNKNOWN and event.table is None and not tables.in_database(event.db, event.position):
             return None
         _refuse_unknown(event)
         _refuse_new_identity(event)
@@ -134,11 +139,13 @@ class DdlClassifier:
             seen_at=seen_at,
         )
 
-    def unexplained(
-        self, event: DdlEvent, tables: Tables, error: InvariantError | DefinitionsTooLarge, seen_at: datetime
-    ) -> DdlRecord:
-        """Of an event that does not fit what is known, or not into etcd: it changes nothing, and the tables that it names wait there for a user."""
+    def unexplained(self, event: DdlEvent, tables: Tables, error: SluiceError, seen_at: datetime) -> DdlRecord:
+        """Of an event that does not fit what is known, or not into etcd: it changes nothing, and the tables that it names wait there for a user. If
+        it names none, they are those of its database.
+        """
         names = [name for name in (event.table, event.renamed_to) if name is not None and self._wants(name)]
+        if event.table is None:
+            names = [schema.name for schema in tables.in_database(event.db, event.position)]
         known = [tables.at(id, event.position) for id in (event.id, event.drop_target) if id is not None]
         touched = [schema for schema in (*known, *(tables.by_name(name, event.position) for name in names)) if schema]
         with_rows = frozenset(schema.id for schema in touched if schema.kind is not TableKind.VIEW)
@@ -150,7 +157,7 @@ class DdlClassifier:
                 apart=(own | {schema.id for schema in touched}) - with_rows,
                 names=frozenset(map(self.routes.target, names)),
             ),
-            refused=ErrorReport.of(type(error)(f"{error}; {_ANEW}"), seen_at),
+            refused=replace(ErrorReport.of(error, seen_at), message=f"{error}; {_ANEW}"),
             seen_at=seen_at,
         )
 
@@ -228,12 +235,11 @@ def _names(event: DdlEvent, touched: Iterable[TableSchema]) -> Iterable[TableNam
 
 
 def _refuse_unknown(event: DdlEvent) -> None:
-    """An unknown command may have changed rows or tables."""
+    """An unknown command may have changed rows or tables of its database."""
     if event.type is DdlType.UNKNOWN:
         raise SourceUnsupported(
-            f"{event.table or event.db} at {event.position}: expected a known command in the source's oplog, found "
-            f"{key_text(event.description.raw)}; it cannot be skipped: use a newer release of Sluice that knows it, or remove the changefeed "
-            "and create it again with --start initial"
+            f"{event.table or event.db} at {event.position}: expected a command that this release can read, found "
+            f"{key_text(event.description.raw)[:_MOST_SHOWN]}, which cannot be skipped"
         )
 
 
@@ -241,8 +247,7 @@ def _refuse_new_identity(event: DdlEvent) -> None:
     """From here on the table has another UUID at the source, and the event does not say which of its rows came before and which after."""
     if event.type is DdlType.RESHARD_COLLECTION and (new := event.description.decode().get("reshardUUID")) is not None:
         raise SourceUnsupported(
-            f"{event}: the id of the table changed from {event.id} to {new}, which a running changefeed cannot follow; "
-            "remove the changefeed and create it again with --start initial"
+            f"{event}: the id of the table changed from {event.id} to {new}, which cannot be followed"
         )
 
 

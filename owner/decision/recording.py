@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from changefeed.documents.document import EMPTY, Document
-from changefeed.errors import DefinitionsTooLarge, InvariantError
+from changefeed.errors import InvariantError, SluiceError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records import DdlRecord, TableVerb
@@ -96,13 +96,15 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
 def _record_of(
     event: DdlEvent, seen: Seen, classifier: DdlClassifier, now: datetime, without_name: AbstractSet[TableId]
 ) -> DdlRecord | None:
-    """An event that does not fit what is known, or not into etcd, stops the tables that it names, and no others."""
+    """An event that does not fit what is known, or not into etcd, stops the tables that it names, and no others; whatever its description holds."""
     try:
         record = classifier.classify(event, seen.tip, now, without_name)
         if record is not None:
             seen.apply(record.event)
-    except (InvariantError, DefinitionsTooLarge) as error:
+    except SluiceError as error:
         return classifier.unexplained(event, seen.tip, error, now)
+    except Exception as error:  # noqa: BLE001  # of a description that nobody foresaw
+        return classifier.unexplained(event, seen.tip, InvariantError(f"{event}: {error!r}"), now)
     return record
 
 

@@ -30,6 +30,8 @@ class Held:
 
     tables: frozenset[TableId] = frozenset()
     names: frozenset[TableName] = frozenset()
+    unexplained: frozenset[TableName] = frozenset()
+    """The names of DDLs that wait for a user since nobody could explain them. Whatever has such a name from then on is copied, some day."""
     uuids: Mapping[TableId, TableId] = field(default_factory=dict)
     """The tables that get a UUID by such a DDL, by that UUID. These UUIDs are among `tables`, too."""
     known_from: Position | None = None

@@ -8,7 +8,8 @@ may not have yet, and events of other nodes' tables. A worked example; the job i
     108 c            taken
     108 d            not taken: the schema store knows d, so d is another node's table
     108 e            not taken: the DDL that creates e at 107 is open, so the events of e are read later
-    108 f            an error: the schema store does not know f, so a DDL was missed
+    108 f            an error: the schema store does not know f, so a DDL was missed. If it knows another table under the name, that one stops
+                     alone, if it is the job's; and nothing happens if a DDL that nobody could explain holds that name
     103 g            not taken: g is unknown, and before 105 the filter had other patterns, which did not match g; or the changefeed's
                      checkpoint is 105: only stragglers are behind it, and b is one
     104 h            not taken: h leaves at 104 and enters at 104.1, since it is copied anew; the copy will contain the event
@@ -37,6 +38,8 @@ _FOLLOWED_SINCE = (
     "{name}: the time series was copied by an earlier release, which did not follow its measurements; leave it out (filter.tables), drop it at the "
     "target, and take it in again: then it is copied and followed"
 )
+_ANEW = "leave {name} out (filter.tables) by `sluice changefeed update`, and take it in again: then it is copied"
+_AGAIN = "remove the changefeed and create it again with --start initial"
 
 
 class Gate:
@@ -75,13 +78,21 @@ class Gate:
         position = header.position
         if table in self._held.tables or self._schemas.at(table, position) is not None:
             return True
+        name = table_name(header.ns)
+        if name in self._held.unexplained:
+            return False
         if self._before_what_is_known(position) or _copied_anew(self._schemas.after(table, position)):
             return False
         if (view := self._series_known_as_view(header)) is not None:
             if self._ours(view.id):
                 raise SourceUnsupported(_FOLLOWED_SINCE.format(name=view.name)).about(view.id)
             return False
-        raise _unexplained(header, position)
+        other = self._schemas.by_name(name, position) if name is not None else None
+        if other is None:
+            raise _missed(header, _AGAIN)
+        if self._ours(other.id):
+            raise _missed(header, _ANEW.format(name=name)).about(other.id)
+        return False
 
     def _series_known_as_view(self, header: Header) -> TableSchema | None:
         name = table_name(header.ns)
@@ -96,7 +107,7 @@ class Gate:
         if name in self._held.names or self._before_what_is_known(position):
             return None
         if name is None or not _copied_anew(self._schemas.next_by_name(name, position)):
-            raise _unexplained(header, position)
+            raise _missed(header, _AGAIN)
         return None
 
     def _before_what_is_known(self, position: Position) -> bool:
@@ -123,9 +134,8 @@ def place(position: Position) -> _Place:
     return position.ts.to_int(), position.token.encode()
 
 
-def _unexplained(header: Header, position: Position) -> InvariantError:
+def _missed(header: Header, remedy: str) -> InvariantError:
     return InvariantError(
-        f"{header.type.decode()} event of {table_name(header.ns)} ({header.uuid.hex() or 'no id'}) at {position}: expected the "
-        f"schema store to know this table, observed no such table; a DDL was missed: remove the changefeed and create it "
-        f"again with --start initial"
+        f"{header.type.decode()} event of {table_name(header.ns)} ({header.uuid.hex() or 'no id'}) at {header.position}: expected the "
+        f"schema store to know this table, observed no such table; a DDL was missed: {remedy}"
     )

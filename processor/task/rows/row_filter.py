@@ -59,11 +59,12 @@ class RowFilter:
         if header.type in _KNOWN and header.ns not in self._conditions:
             return False
         if header.type.startswith(UNKNOWN):
-            raise SourceUnsupported(
+            error = SourceUnsupported(
                 f"{table_name(header.ns)} at {header.position}: expected a known kind of entry in the source's oplog, found {header.type.decode()!r}; "
-                "it cannot be skipped: use a newer release of Sluice that knows it, or remove the changefeed and create it again with "
-                "--start initial"
+                "it cannot be skipped: use a newer release of Sluice that knows it; or leave the table out (filter.tables) by `sluice changefeed "
+                "update`, and take it in again: then it is copied"
             )
+            raise error if header.table is None else error.about(header.table)
         conditions = self._conditions.get(header.ns)
         if conditions is None:
             return False

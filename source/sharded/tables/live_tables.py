@@ -44,7 +44,10 @@ GONE = "gone"
 
 
 class ContradictoryCluster(InvariantError):
-    """An entry of a shard or of the config servers does not fit what was known of the cluster."""
+    """An entry of a shard or of the config servers does not fit what was known of the cluster. Which rows are whose is not known from there on."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}; remove the changefeed and create it again with --start initial")
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,8 +132,13 @@ PROCESSOR = (
     ),
     Fault(
         "an event of an unknown table is left out",
-        "        raise _unexplained(header, position)\n\n    def _series_known_as_view",
-        "        return False\n\n    def _series_known_as_view",
+        "        if other is None:\n            raise _missed(header, _AGAIN)\n",
+        "        if other is None:\n            return False\n",
+    ),
+    Fault(
+        "an event of another table under a known name stops that table wherever it is",
+        "        if self._ours(other.id):\n            raise _missed",
+        "        if True:\n            raise _missed",
     ),
     Fault(
         "a change at the time of a chunk's snapshot is applied to it",

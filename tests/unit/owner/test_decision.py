@@ -24,7 +24,6 @@ from changefeed.errors import (
     SinkUnavailable,
     SourceMajorityStalled,
     SourceUnavailable,
-    SourceUnsupported,
 )
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
@@ -243,6 +242,46 @@ def test_what_does_not_fit_what_is_known_of_a_table_stops_that_table_alone() -> 
     assert not any(isinstance(action, Observe) and action.record is record for action in going_on.actions)
 
 
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (
+            ddl(11, DdlType.UNKNOWN, "a", A, description=Document.of({"teleport": "a"})),
+            "{'teleport': 'a'}, which cannot be skipped",
+        ),
+        (
+            ddl(11, DdlType.UNKNOWN, "a", description=Document.of({"teleport": "a"})),
+            "{'teleport': 'a'}, which cannot be skipped",
+        ),
+        (ddl(11, DdlType.RESHARD_COLLECTION, "a", A, description=Document.of({"reshardUUID": "c" * 32})), "c" * 32),
+        (ddl(11, DdlType.MODIFY, "a", A, description=Document.of({"timeseries": {"granularity": "years"}})), "years"),
+        (ddl(11, DdlType.DROP_INDEXES, "a", A, description=Document.of({"keys": 1})), "KeyError('indexes')"),
+    ],
+)
+def test_what_cannot_be_followed_stops_the_table_that_it_names_alone(event: DdlEvent, said: str) -> None:
+    feed = Feed(table(A, "a"), table(B, "b"))
+    record = refused_at(feed.decide([event], places={A: at(5), B: at(5)}))
+    assert (record.event.type, set(record.scope.tables)) == (DdlType.UNKNOWN, {A})
+    assert record.refused is not None
+    assert said in record.refused.message
+    assert "leave them out (filter.tables)" in record.refused.message
+
+
+def test_a_command_that_no_release_knows_and_that_names_no_table_stops_those_of_its_database() -> None:
+    bank = TableId("c" * 32)
+    feed = Feed(
+        table(A, "a"),
+        TableSchema(id=bank, name=TableName("bank", "c"), valid_from=at(1)),
+        filter={"tables": ["shop.*", "bank.*", "empty.*"]},
+    )
+    unknown = DdlEvent(
+        position=at(11), type=DdlType.UNKNOWN, db="shop", description=Document.of({"teleportDatabase": 1})
+    )
+    nothing = replace(unknown, position=at(10), db="empty")
+    record = refused_at(feed.decide([nothing, unknown], places={A: at(5), bank: at(5)}))
+    assert (record.position, set(record.scope.tables)) == (at(11), {A})
+
+
 def test_a_table_under_a_name_that_another_one_has_does_not_begin_and_both_wait() -> None:
     feed = Feed(table(A, "a"), table(B, "b"))
     record = refused_at(feed.decide([ddl(11, DdlType.CREATE, "a", TableId("c" * 32))], places={A: at(5), B: at(5)}))
@@ -446,12 +485,6 @@ def test_a_dropped_database_takes_its_views_along() -> None:
     event = DdlEvent(position=at(11), type=DdlType.DROP_DATABASE, db="shop")
     scope = feed.knows(event).scope
     assert (set(scope.tables), set(scope.apart)) == ({A}, {view})
-
-
-def test_a_table_that_gets_a_new_identity_is_not_guessed_about() -> None:
-    resharded = Document.of({"shardKey": {"x": 1}, "reshardUUID": B})
-    with pytest.raises(SourceUnsupported, match="create it again with --start initial"):
-        Feed(table(A, "a")).decide([ddl(11, DdlType.RESHARD_COLLECTION, "a", A, description=resharded)])
 
 
 def test_the_barrier_ends_at_the_target_and_the_changefeed_when_all_tables_are_there() -> None:

@@ -83,6 +83,19 @@ def test_a_held_table_that_nobody_knows_yet_is_passed_over_however_often_it_come
     assert [holding.takes(header(seconds, E)) for seconds in (105, 106)] == [False, False]
 
 
+def test_rows_of_another_table_under_a_known_name_stop_the_table_of_that_name_alone() -> None:
+    schemas = SchemaVersions.of(TableSchema(id=table, name=name(F), valid_from=at(1)) for table in (A,))
+    with pytest.raises(InvariantError, match=r"leave shop\.table_f out .*then it is copied") as missed:
+        Gate(JOB, schemas, Held()).takes(header(101, F))
+    assert missed.value.table == A
+    others = replace(JOB, tables=frozenset({B}))
+    assert not Gate(others, schemas, Held()).takes(header(101, F))
+
+
+def test_rows_under_a_name_that_waits_for_a_user_are_passed_over() -> None:
+    assert not gate(Held(unexplained=frozenset({name(F)}))).takes(header(101, F))
+
+
 @pytest.mark.parametrize("kind", [TableKind.COLLECTION, TableKind.TIMESERIES])
 @pytest.mark.parametrize("named_only", [False, True])
 def test_rows_between_the_leave_and_the_enter_of_a_table_that_is_copied_anew_are_passed_over(

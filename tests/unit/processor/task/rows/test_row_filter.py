@@ -112,8 +112,9 @@ def test_an_entry_of_an_unknown_kind_stops_whom_it_concerns_and_is_named() -> No
     ours, others = RowFilter(made(["shop.*"])), RowFilter(made(["bank.*"]))
     assert not others.wants(header)
     assert ours.wants(header)
-    with pytest.raises(SourceUnsupported, match=r"shop\.a at 100\.5.*'unknown zz'"):
+    with pytest.raises(SourceUnsupported, match=r"shop\.a at 100\.5.*'unknown zz'") as unknown:
         ours.ignores(entry, header)
+    assert unknown.value.table == bytes(16).hex()
 
 
 def test_a_document_with_a_text_that_is_no_utf8_is_judged_by_its_other_fields_too() -> None:
