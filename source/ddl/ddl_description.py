@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from bson.codec_options import CodecOptions, DatetimeConversion
+
 from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlType
 from changefeed.table import TableId
@@ -18,6 +20,32 @@ def uuid_of(value: Any) -> TableId | None:
     if value is None or isinstance(value, bool):
         return None
     return TableId(value.hex() if isinstance(value, bytes) else value.hex)
+
+
+ANY_TEXT: CodecOptions[dict[str, Any]] = CodecOptions(
+    dict,
+    tz_aware=True,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+    unicode_decode_error_handler="surrogateescape",
+)
+
+
+def printable(name: str) -> str:
+    """Servers take texts that are no UTF-8, also in names. With `ANY_TEXT` they are read with surrogates, which cannot be written anywhere."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def check_names(*names: object) -> None:
+    """Raises UnicodeEncodeError for one that is no UTF-8."""
+    "".join(map(str, names)).encode()
+
+
+def shown(fields: Mapping[str, Any]) -> Document:
+    """For a message, whatever it holds."""
+    try:
+        return Document.of(fields)
+    except Exception:  # noqa: BLE001
+        return Document.of({"found": ascii(fields)})
 
 
 def describe(ddl_type: DdlType, stated: Mapping[str, Any]) -> Document:

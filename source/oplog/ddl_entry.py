@@ -26,7 +26,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import ALL_VIEWS, SYSTEM_DATABASES, TableId, TableName, view_id
-from source.ddl.ddl_description import describe, uuid_of, wall_ms_of
+from source.ddl.ddl_description import check_names, describe, printable, shown, uuid_of, wall_ms_of
 from source.ddl.resume_token import oplog_ddl_token
 from source.ddl.view_definition import created_view, is_timeseries, modified_view
 from source.oplog.place import place
@@ -99,7 +99,12 @@ def ddls_of_entry(entry: Entry, earlier: Iterable[Entry] = (), telling: Telling 
     events: list[DdlEvent] = []
     for number, operation in enumerate(operations):
         position = Position(time, telling.token(time, number, len(events)))
-        event = _ddl_of(operation, position, wall_ms, telling)
+        try:
+            event = _ddl_of(operation, position, wall_ms, telling)
+            if event is not None:
+                check_names(event.db, event.table, event.renamed_to)
+        except Exception:  # noqa: BLE001 - whatever a definition holds concerns its table alone
+            event = _unknown(operation, position, wall_ms)
         if event is not None:
             events.append(event)
     return tuple(events)
@@ -150,7 +155,7 @@ def _table_ddl(
     if command in _NO_DDL:
         return None
     if command not in _TABLE_COMMANDS:
-        return _unknown(operation, command, position, wall_ms)
+        return _unknown(operation, position, wall_ms)
     named = TableName(operation["ns"].partition(".")[0], operation["o"][command])
     table = _told(named, telling)
     all_views = command == "drop" and table.coll == ALL_VIEWS
@@ -170,10 +175,19 @@ def _table_ddl(
     )
 
 
-def _unknown(operation: Entry, command: str, position: Position, wall_ms: int | None) -> DdlEvent | None:
-    """An unknown command concerns the table that it names, or its whole database if it names none."""
-    db, about = operation["ns"].partition(".")[0], operation["o"][command]
-    table = TableName(db, about) if isinstance(about, str) and about else None
+def _unknown(operation: Entry, position: Position, wall_ms: int | None) -> DdlEvent | None:
+    """A command or a definition of a view that this release cannot explain. It concerns the table that it names, or its whole database if it names none."""
+    db, _, coll = printable(operation["ns"]).partition(".")
+    command, about = next(iter(operation["o"].items()), ("", None))
+    table, to = None, None
+    if coll == ALL_VIEWS:
+        table = _named((operation.get("o2") or operation["o"]).get("_id"))
+        if table is None or table.db != db:
+            return None
+    elif command == "renameCollection":
+        table, to = (_named(operation["o"].get(end)) for end in (command, "to"))
+    elif isinstance(about, str) and about:
+        table = TableName(db, printable(about))
     if table is not None and table.system:
         return None
     return DdlEvent(
@@ -181,8 +195,9 @@ def _unknown(operation: Entry, command: str, position: Position, wall_ms: int | 
         type=DdlType.UNKNOWN,
         db=db,
         table=table,
-        id=uuid_of(operation.get("ui")),
-        description=Document.of(operation["o"]),
+        id=view_id(table) if coll == ALL_VIEWS and table else uuid_of(operation.get("ui")),
+        renamed_to=to,
+        description=shown(operation["o"]),
         wall_ms=wall_ms,
     )
 
@@ -222,10 +237,10 @@ def _stated(operation: Entry, ddl_type: DdlType, command: str) -> dict[str, Any]
     return o
 
 
-def _view_named(written: Any) -> TableName | None:
-    """None for what names no view, which a user may have written: the server itself checks it late."""
+def _named(written: Any) -> TableName | None:
+    """None for what names no table. A user may have written it into the definitions of views, which the server checks late."""
     try:
-        return TableName.parse(written) if isinstance(written, str) else None
+        return TableName.parse(printable(written)) if isinstance(written, str) else None
     except ValueError:
         return None
 
@@ -242,7 +257,7 @@ def _view_ddl(operation: Entry, position: Position, wall_ms: int | None, telling
             ddl_type, definition = DdlType.DROP, {}
         case _:
             return None
-    view = _view_named((operation.get("o2") or operation["o"])["_id"])
+    view = _named((operation.get("o2") or operation["o"])["_id"])
     if view is None or view.db != operation["ns"].partition(".")[0]:
         return None
     return DdlEvent(

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import chain
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.errors import ExecutionTimeout
 
 from changefeed.cluster_time import ClusterTime
@@ -26,6 +25,7 @@ from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 from source.connection import HELLO, Client, read_command
+from source.ddl.ddl_description import ANY_TEXT
 from source.ddl.ddl_watch import DdlBatch
 from source.errors import translated
 from source.majority_watch import MajorityWatch
@@ -38,9 +38,6 @@ from source.oplog.window import oldest_time_for_message
 
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.12, 0.45
 """Between two polls. Each costs the owner 1 to 2 ms of CPU, and the work that follows from it costs as much again on all nodes."""
-_ENTRY: CodecOptions[dict[str, Any]] = CodecOptions(
-    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 WANTED: Mapping[str, object] = {
     "$or": [
         commands(
@@ -145,4 +142,4 @@ class OplogDdlWatch:
 
 
 def _decoded(raw: bytes) -> Entry:
-    return bson.decode(raw, _ENTRY)
+    return bson.decode(raw, ANY_TEXT)

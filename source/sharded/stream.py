@@ -19,13 +19,13 @@ from itertools import chain
 from typing import Any
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.client_session import ClientSession
 from pymongo.errors import ExecutionTimeout
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceMajorityStalled, SourceUnavailable
 from source.connection import HELLO, Client, member_read, read_command
+from source.ddl.ddl_description import ANY_TEXT
 from source.errors import translated
 from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import CommandEntry
@@ -39,9 +39,6 @@ from source.sharded.tables.live_tables import CHUNKS, COLLECTIONS, COORDINATORS,
 from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, VERSIONS
 from source.sharded.unit import Operation, Prepares, Unit, commit_ts, effective_ts, transaction_key
 
-_DECODED: CodecOptions[dict[str, Any]] = CodecOptions(
-    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 _WITHOUT_ROWS = {"o.applyOps.o": 0, "o.applyOps.o2": 0}
 """A prepared transaction may be large, and only its commands matter here."""
 _CONFIG_NAMES = [str(name) for name in (COLLECTIONS, DATABASES, SHARDS, CHUNKS)]
@@ -257,7 +254,7 @@ class ClusterStream:
         try:
             with closing(entries(self._client, self._read_ts, end_ts, self._wanted, _WITHOUT_ROWS)) as replies:
                 for raw in chain.from_iterable(replies):
-                    entry = bson.decode(raw, _DECODED)
+                    entry = bson.decode(raw, ANY_TEXT)
                     seen.append(entry)
                     # what took effect before the start was done before
                     if (commit_ts(entry) or self.start_ts) >= self.start_ts and (
@@ -293,9 +290,9 @@ class ClusterStream:
             return ()
         found: list[Operation] = []
         for part in parts(self._part_at, command):
-            decoded = bson.decode(part.entry, _DECODED)
+            decoded = bson.decode(part.entry, ANY_TEXT)
             if any(each["op"] == "c" or self._matters(each["ns"]) for each in decoded["o"].get("applyOps", ())):
-                decoded = bson.decode(entry_at(self._client, part.ts, None), _DECODED)
+                decoded = bson.decode(entry_at(self._client, part.ts, None), ANY_TEXT)
                 found += self._applied(decoded, decoded.get("fromMigrate", False))
         return tuple(found)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from changefeed.event import SHOWN_BY_STREAMS, DdlEvent, DdlType
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
-from source.ddl.ddl_description import describe, uuid_of, wall_ms_of
+from source.ddl.ddl_description import check_names, describe, printable, shown, uuid_of, wall_ms_of
 from source.ddl.resume_token import decode_token, position_of
 
 
@@ -23,17 +24,26 @@ def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
         return None
     stated = change.get("operationDescription") or {}
     to = change.get("to") or stated.get("to")
-    return DdlEvent(
+    unexplained = DdlEvent(
         position=position_of(token),
-        type=ddl_type,
-        db=db,
-        table=table,
+        type=DdlType.UNKNOWN,
+        db=printable(db),
+        table=_printable(table),
         id=_id_of(change, token, table),
-        renamed_to=TableName(to["db"], to["coll"]) if to else None,
+        renamed_to=_printable(TableName(to["db"], to["coll"]) if to else None),
         drop_target=uuid_of(stated.get("dropTarget")),
-        description=describe(ddl_type, stated),
         wall_ms=wall_ms_of(change.get("wallTime")),
     )
+    try:
+        event = replace(unexplained, type=ddl_type, description=describe(ddl_type, stated))
+        check_names(db, table, to)
+    except Exception:  # noqa: BLE001 - whatever a definition holds concerns its table alone
+        return replace(unexplained, description=shown(stated))
+    return event
+
+
+def _printable(table: TableName | None) -> TableName | None:
+    return table and TableName(printable(table.db), printable(table.coll))
 
 
 def _id_of(change: Mapping[str, Any], token: str, table: TableName | None) -> TableId | None:

@@ -11,6 +11,7 @@ from pymongo.errors import PyMongoError
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import SHOWN_BY_STREAMS, DdlEvent
 from source.connection import Client
+from source.ddl.ddl_description import ANY_TEXT
 from source.errors import error_text
 from source.oplog.window import majority_time
 from source.stream import filter_match
@@ -72,7 +73,8 @@ class ChangeStreamCursor:
         for raw in events:
             if scan(raw).type not in _TYPES:
                 continue
-            event = ddl_of_change(bson.decode(raw, self._client.codec_options))
+            change = bson.decode(raw, ANY_TEXT)
+            event = ddl_of_change(change)
             if event is None:
                 continue
             if self._folder is not None and self._folder.is_duplicate(event):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -21,11 +22,12 @@ from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
+from changefeed.errors import SourceUnsupported
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, view_id
 from source.connection import Client, is_router, read_command
-from source.ddl.ddl_description import uuid_of
+from source.ddl.ddl_description import ANY_TEXT, check_names, printable, uuid_of
 from source.ddl.index_spec import index_document
 from source.errors import translated
 from source.oplog.window import majority_time, newest_time
@@ -87,16 +89,31 @@ def read_catalog(
     return CatalogReading(tables=tables, position=position, after_ts=newest_time(client))
 
 
+@contextmanager
+def _printable(listed: _Listed) -> Iterator[None]:
+    """Servers take texts that are no UTF-8 (`printable`). Another one would be another name, or another definition."""
+    try:
+        check_names(listed.info["name"])
+        yield
+    except UnicodeError:
+        raise SourceUnsupported(
+            f"{listed.name}: expected its name, options and indexes to be UTF-8, found a text that is not; leave the table out (filter.tables), or "
+            "drop and create it again at the source without that text"
+        ) from None
+
+
 def _schema(
     listed: _Listed, indexes: tuple[Document, ...], shard_key: Document | None, valid_from: Position
 ) -> TableSchema:
     options = {option: value for option, value in listed.info.get("options", {}).items() if option != "temp"}
     kind = TableKind.TIMESERIES if "timeseries" in options else _KINDS.get(listed.info["type"], TableKind.COLLECTION)
+    with _printable(listed):
+        said = Document.of(options)
     return TableSchema(
         id=listed.id,
         name=listed.name,
         kind=kind,
-        options=Document.of(options),
+        options=said,
         indexes=indexes,
         shard_key=shard_key,
         valid_from=valid_from,
@@ -104,7 +121,7 @@ def _schema(
 
 
 def _listed(client: Client, db: str, *, buckets: bool) -> list[_Listed]:
-    infos = {TableName(db, info["name"]): info for info in _cursor(client, db, {"listCollections": 1})}
+    infos = {TableName(db, printable(info["name"])): info for info in _cursor(client, db, {"listCollections": 1})}
     return [
         _Listed(name, info, _id_of(name, info, infos.get(name.buckets), buckets=buckets))
         for name, info in infos.items()
@@ -127,7 +144,8 @@ def _indexes(client: Client, table: _Listed) -> tuple[Document, ...]:
     if table.info["type"] == "view":
         return ()
     specifications = _list_indexes(client, table.name)
-    return tuple(index_document(spec) for spec in specifications if not {"buildUUID", "clustered"} & spec.keys())
+    with _printable(table):
+        return tuple(index_document(spec) for spec in specifications if not {"buildUUID", "clustered"} & spec.keys())
 
 
 def _list_indexes(client: Client, name: TableName) -> Iterator[Mapping[str, Any]]:
@@ -142,10 +160,7 @@ def _list_indexes(client: Client, name: TableName) -> Iterator[Mapping[str, Any]
 
 def _cursor(client: Client, db: str, command: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
     """By a plain command: the driver's helpers cannot read every date that a validator may contain, and they use the primary."""
-    database = client[db]
-    return database.cursor_command(
-        command, codec_options=database.codec_options, read_preference=client.read_preference
-    )
+    return client[db].cursor_command(command, codec_options=ANY_TEXT, read_preference=client.read_preference)
 
 
 def _shard_keys(client: Client) -> Mapping[str, Document]:

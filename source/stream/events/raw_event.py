@@ -16,6 +16,7 @@ from collections.abc import Callable
 from struct import Struct
 
 import bson
+from bson.codec_options import CodecOptions
 
 from changefeed.errors import InvariantError
 from changefeed.raw.bson_bytes import NULL, STRING, document_of, elements
@@ -27,6 +28,8 @@ _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _UINT64: Callable[[bytes], tuple[int]] = Struct("<Q").unpack_from
 
 _TOKEN_AT = 24
+_PRINTABLE: CodecOptions[dict[str, str]] = CodecOptions(dict, unicode_decode_error_handler="backslashreplace")
+"""Names that are no UTF-8 are told as DDL tells them (`source/ddl/ddl_description.py`)."""
 _FULL = b"\x03fullDocument\x00"
 _BEFORE = b"\x03fullDocumentBeforeChange\x00"
 _NS = b"\x03ns\x00"
@@ -173,7 +176,7 @@ def without_images(event: bytes, header: Header) -> bytes:
 
 def table_name(ns: bytes) -> TableName | None:
     """The table that a raw `ns` names. None if it names a whole database, or nothing."""
-    names = bson.decode(ns) if ns else {}
+    names = bson.decode(ns, _PRINTABLE) if ns else {}
     return TableName(names["db"], names["coll"]) if "coll" in names else None
 
 

@@ -198,6 +198,52 @@ def test_an_unknown_command_concerns_the_table_that_it_names() -> None:
     assert (event.type, event.table, event.db) == (DdlType.UNKNOWN, None, "shop")
 
 
+@pytest.mark.parametrize(
+    ("ns", "operation", "coll"),
+    [
+        ("shop.$cmd", {"op": "c", "o": {"createIndexes": "orders", "key": 5, "name": "x"}}, "orders"),
+        ("shop.$cmd", {"op": "c", "o": {"renameCollection": "shop.orders"}}, "orders"),
+        ("shop.system.views", {"op": "i", "o": {"_id": "shop.v", "viewOn": "system.buckets.x"}}, "v"),
+        ("shop.system.views", {"op": "u", "o2": {"_id": "shop.v"}, "o": {"viewOn": "system.buckets.x"}}, "v"),
+    ],
+)
+def test_what_nobody_can_explain_concerns_the_table_that_it_names(
+    ns: str, operation: dict[str, Any], coll: str
+) -> None:
+    [event] = ddls_of_entry({"ts": TIME, "ns": ns} | operation, telling=BEFORE_ROWS)
+    assert (event.type, event.table) == (DdlType.UNKNOWN, TableName("shop", coll))
+
+
+@pytest.mark.parametrize(
+    ("operation", "coll", "to"),
+    [
+        ({"create": "caf\udce9"}, "caf\\xe9", None),
+        ({"create": "orders", "validator": {"a": "caf\udce9"}}, "orders", None),
+        ({"collMod": "orders", "validator": {"caf\udce9": 1}}, "orders", None),
+        ({"renameCollection": "shop.orders", "to": "shop.caf\udce9"}, "orders", TableName("shop", "caf\\xe9")),
+    ],
+)
+def test_a_text_that_is_no_utf8_concerns_the_table_that_it_names(
+    operation: dict[str, Any], coll: str, to: TableName | None
+) -> None:
+    [event] = ddls_of_entry(command(operation))
+    assert (event.type, event.table, event.renamed_to) == (DdlType.UNKNOWN, TableName("shop", coll), to)
+    assert "\\\\udce9" in str(event.description) or coll != "orders"
+
+
+def test_a_row_beside_a_command_may_have_any_name_and_text() -> None:
+    row = {"op": "i", "ns": "shop.caf\udce9", "ui": Binary(bytes(16), 4), "o": {"_id": "caf\udce9"}}
+    created = {"op": "c", "ns": "shop.$cmd", "ui": Binary(bytes(16), 4), "o": {"create": "orders"}}
+    [event] = ddls_of_entry(command({"applyOps": [row, created]}))
+    assert (event.type, event.table) == (DdlType.CREATE, TableName("shop", "orders"))
+
+
+@pytest.mark.parametrize("id", [5, "other.v", "nowhere"])
+def test_what_names_no_view_of_its_database_concerns_nothing(id: object) -> None:
+    entry = {"ts": TIME, "ns": "shop.system.views", "op": "i", "o": {"_id": id, "viewOn": "system.buckets.x"}}
+    assert ddls_of_entry(entry, telling=BEFORE_ROWS) == ()
+
+
 def test_known_commands_that_are_no_ddl_give_no_event() -> None:
     assert ddls_of_entry(command({"startIndexBuild": "orders"})) == ()
     assert ddls_of_entry(command({"setMultikeyMetadata": "orders"})) == ()

@@ -195,3 +195,17 @@ def test_what_the_server_or_we_keep_for_ourselves_is_no_ddl(db: str, coll: str) 
 def test_a_row_event_is_refused() -> None:
     with pytest.raises(ValueError, match="insert"):
         ddl_of_change(change("insert"))
+
+
+@pytest.mark.parametrize(
+    ("description", "ns"),
+    [
+        ({"validator": {"a": "caf\udce9"}}, "orders"),
+        ({}, "caf\udce9"),
+        ({"pipeline": [5], "viewOn": "system.buckets.x"}, "v"),
+    ],
+)
+def test_what_nobody_can_explain_concerns_the_table_that_it_names(description: dict[str, Any], ns: str) -> None:
+    event = ddl(change("create", description, ns={"db": "shop", "coll": ns}))
+    assert (event.type, event.id) == (DdlType.UNKNOWN, ORDERS)
+    assert event.table == TableName("shop", ns.replace("\udce9", "\\xe9"))

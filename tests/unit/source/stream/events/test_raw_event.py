@@ -120,6 +120,8 @@ def test_events_recorded_from_a_real_server_without_expanded_events_are_cut_at_t
 def test_a_table_is_named_by_its_namespace_and_a_database_is_no_table() -> None:
     assert table_name(bson.encode({"db": "shop", "coll": "orders.eu"})) == TableName("shop", "orders.eu")
     assert table_name(bson.encode({"db": "shop"})) is None
+    no_utf8 = bson.encode({"db": "shop", "coll": "caf?"}).replace(b"?", b"\xe9")
+    assert table_name(no_utf8) == TableName("shop", "caf\\xe9")
     assert table_name(b"") is None
 
 
