@@ -132,3 +132,18 @@ def test_a_node_whose_record_cannot_be_read_hides_no_other(server: Server, etcd:
     (other,) = nodes.values()
     assert other["owner"]
     assert feeds(server) == {}
+
+
+def test_a_node_restores_its_own_record_and_is_known_as_the_owner(server: Server, etcd: EtcdClient) -> None:
+    layout = Layout(server.cluster)
+    (node,), (owner,) = etcd.range(layout.nodes).items, etcd.range(layout.owners).items
+    etcd.txn((), (Put(node.key, b"damaged"), Put(owner.key, b"damaged", owner.lease)))
+
+    def restored() -> bool:
+        found = etcd.get(node.key)
+        return found is not None and (found.value, found.lease) == (node.value, node.lease)
+
+    until(restored, "the record and its lease")
+    (listed,) = json.loads(server.sluice("node", "list", "-o", "json").stdout)
+    assert (listed["owner"], listed["not_ready"]) == (True, "")
+    assert server.get("/readyz")[0] == 200
