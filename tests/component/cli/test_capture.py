@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import yaml
 
 from changefeed.config.configuration import Configuration
-from changefeed.records import ChangefeedId, ChangefeedInfo, NodeId, NodeRecord, Role
+from changefeed.records import ChangefeedId, ChangefeedInfo
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
@@ -36,20 +36,6 @@ def feed(server: Server, database: str, source_uri: str, target_uri: str) -> Ite
     fields = {"id": database, "source": source_uri, "sink": target_uri, "start": "now"}
     yield fields | {"filter": {"tables": [f"{database}.*"]}}
     server.sluice("changefeed", "remove", database, "--yes")
-
-
-@pytest.fixture
-def old_node(server: Server, etcd: EtcdClient) -> Iterator[str]:
-    """The node record that a node of the first release writes."""
-    id, layout = NodeId("old-1"), Layout(server.cluster)
-    roles = frozenset({Role.PROCESSOR})
-    record = NodeRecord(id=id, name="old", admin_address="", roles=roles, version="0.1.0", started_at=datetime.now(UTC))
-    lease = etcd.grant(timedelta(seconds=60)).id
-    etcd.txn((), (Put(layout.node(id), encode(record), lease),))
-    until(lambda: "old" in server.sluice("node", "list").stdout, "the old node is seen")
-    yield "node old (0.1.0)"
-    etcd.revoke(lease)
-    until(lambda: "old" not in server.sluice("node", "list").stdout, "the old node is gone")
 
 
 def queried(server: Server, id: str) -> dict[str, Any]:
@@ -83,17 +69,6 @@ def test_images_need_change_streams(server: Server, feed: dict[str, Any]) -> Non
     refused = server.sluice("changefeed", "create", "-", "--capture", "oplog", input=images)
     assert refused.returncode == 1
     assert "capture: oplog is not possible, since pipeline.pre_images asks for" in refused.stderr
-
-
-def test_the_oplog_is_read_only_when_every_node_knows_how(server: Server, feed: dict[str, Any], old_node: str) -> None:
-    text = yaml.safe_dump(feed)
-    said = server.sluice("changefeed", "validate", "-", input=text).stdout
-    assert said == f"no problems\ncapture: change_stream, since {old_node} does not support this capture\n"
-    refused = server.sluice("changefeed", "create", "-", "--capture", "oplog", input=text)
-    assert refused.returncode == 1
-    assert (
-        f"capture: oplog is not possible, since {old_node} does not support this capture; upgrade it" in refused.stderr
-    )
 
 
 @pytest.mark.soak
