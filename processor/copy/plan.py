@@ -147,7 +147,7 @@ class CopyInputs:
     index_to_come: bool = False
     """An index is still to be built in the background, by a DDL before `held_by`."""
     index_begun: Position | None = None
-    """The last of these DDLs that may have begun. One that waits for a user will look at the target's table anew."""
+    """The last of these DDLs that may have begun. One that waits for a user will look at the target's table anew, and those after it have not begun."""
     running: Mapping[int, Position] = field(default_factory=dict)
     """The chunks being copied: none is read at a time before its position."""
     others: bool = False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from changefeed.config.configuration import OnOccupied
 from changefeed.errors import InvariantError
@@ -281,7 +282,8 @@ class TableCopies:
         holding = [record.event for record in meeting if record.position == held_at]
         to_come = [record for record in meeting if record.open and held_at is not None and record.position < held_at]
         checkpoint = lanes.checkpoint_of(table)
-        begun = [record.position for record in to_come if _may_have_begun(record, checkpoint)]
+        undisturbed = takewhile(lambda record: record.refused is None, to_come)
+        begun = [record.position for record in undisturbed if _may_have_begun(record, checkpoint)]
         return CopyInputs(
             table=table,
             start=start,
@@ -420,7 +422,7 @@ def _may_pass(copy: TableCopy | None, table: TableId, furthest: Position, stored
 
 
 def _may_have_begun(record: DdlRecord, checkpoint: Position) -> bool:
-    return record.refused is None and (record.position <= checkpoint or record.state is DdlState.EXECUTING)
+    return record.position <= checkpoint or record.state is DdlState.EXECUTING
 
 
 def _size(copy: TableCopy | None) -> StepSize:
