@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.fault import Fault
+from tests.mutants.fault import Fault, Seeds
 
 PROCESSOR = (
     Fault(
@@ -191,6 +191,12 @@ PROCESSOR = (
         "a field that was removed and set again keeps its place",
         "    if later.sets.keys() & set(earlier.removed):\n        return None\n",
         "",
+    ),
+    Fault(
+        "an index behind a refused one counts as begun",
+        "takewhile(lambda record: record.refused is None, to_come)",
+        "(record for record in to_come if record.refused is None)",
+        tests=(Seeds(count=1, first=3, options=("kept",)),),
     ),
     Fault(
         "a copy is built on before the barrier has passed its chunks",

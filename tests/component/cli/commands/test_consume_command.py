@@ -35,6 +35,7 @@ def _consumed(feed: KafkaFeed, *arguments: str) -> list[str]:
     return answer.stdout.splitlines()
 
 
+@pytest.mark.costly("a command of its own for each part")
 def test_what_is_consumed_in_parts_is_what_is_consumed_at_once(feed: KafkaFeed) -> None:
     first = _consumed(feed)
     assert [json.loads(line)["op"] for line in first] == ["b", "i", "i", "w"]

@@ -82,6 +82,7 @@ def swept(cluster: ShardedCluster) -> Iterator[None]:
             ClusterDdl(router).drop_database(DB)
 
 
+@pytest.mark.costly("a sharded cluster of its own, whose history is read again at each step")
 def test_a_short_history(cluster: ShardedCluster) -> None:
     follower = follow(cluster, 1, 15)
     assert follower.rows > 100
