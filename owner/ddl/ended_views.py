@@ -16,11 +16,11 @@ from dataclasses import replace
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import ALL_VIEWS, TableKind, TableName, TableSchema
-from owner.ddl.scope import Tables
 from schema_store.definition import created
+from schema_store.versions import SchemaVersions
 
 
-def with_ended_views(event: DdlEvent, tables: Tables) -> list[DdlEvent]:
+def with_ended_views(event: DdlEvent, tables: SchemaVersions) -> list[DdlEvent]:
     """The event after the drops that it implies, or instead of it these drops, each at a place of its own before that of the next event.
 
     It is the same each time, also when some of them are in `tables` already.

@@ -29,11 +29,11 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.filter import Disposition
+from changefeed.config.tables.filter import Disposition, Filter
+from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import EMPTY
 from changefeed.documents.key_text import key_text
 from changefeed.errors import InvariantError, NameTaken, SluiceError, SourceUnsupported
@@ -42,8 +42,9 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records import DdlRecord, Scope
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from owner.ddl.target_names import NamedTables, NameRouter, TargetNames
+from owner.ddl.target_names import TargetNames
 from schema_store.bucket_indexes import in_measurements
+from schema_store.versions import SchemaVersions
 
 _MOST_SHOWN = 1000
 """Characters of a command in a message."""
@@ -53,26 +54,10 @@ _ANEW = (
 )
 
 
-class Tables(NamedTables, Protocol):
-    """The replicated tables as they are once every DDL seen so far has happened, done or not."""
-
-    def in_database(self, db: str, position: Position) -> Iterable[TableSchema]: ...
-
-
-class DdlFilter(Protocol):
-    def wants_table(self, name: TableName) -> bool: ...
-    def ddl(self, event: DdlEvent) -> Disposition | None:
-        """None: out of scope."""
-
-
-class Router(NameRouter, Protocol):
-    def joins(self, one: TableName, other: TableName) -> bool: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdlClassifier:
-    filter: DdlFilter
-    routes: Router
+    filter: Filter
+    routes: Routes
     background_indexes: bool
     _names: TargetNames = field(init=False, repr=False, compare=False)
 
@@ -90,13 +75,13 @@ class DdlClassifier:
     def _wants(self, name: TableName | None) -> bool:
         return name is not None and self.filter.wants_table(name)
 
-    def having(self, target: TableName, position: Position, tables: Tables) -> frozenset[TableId]:
+    def having(self, target: TableName, position: Position, tables: SchemaVersions) -> frozenset[TableId]:
         """The tables with rows that the routes bring under this name downstream."""
         found = self._names.having([target], position, tables)
         return frozenset(schema.id for schema in found if schema.kind is not TableKind.VIEW)
 
     def classify(
-        self, event: DdlEvent, tables: Tables, seen_at: datetime, nameless: AbstractSet[TableId] = frozenset()
+        self, event: DdlEvent, tables: SchemaVersions, seen_at: datetime, nameless: AbstractSet[TableId] = frozenset()
     ) -> DdlRecord | None:
         """None: the event does not concern this changefeed. `nameless`: tables whose name another table has downstream."""
         disposition = self.filter.ddl(event)
@@ -139,7 +124,7 @@ class DdlClassifier:
             seen_at=seen_at,
         )
 
-    def unexplained(self, event: DdlEvent, tables: Tables, error: SluiceError, seen_at: datetime) -> DdlRecord:
+    def unexplained(self, event: DdlEvent, tables: SchemaVersions, error: SluiceError, seen_at: datetime) -> DdlRecord:
         """Of an event that does not fit what is known, or not into etcd: it changes nothing, and the tables that it names wait there for a user. If
         it names none, they are those of its database.
         """
@@ -198,7 +183,7 @@ class DdlClassifier:
         views = {schema.id for schema in touched if schema.kind is TableKind.VIEW}
         return frozenset(views | ({event.id} if event.id is not None and self.enters(event) else set()))
 
-    def _touched(self, event: DdlEvent, tables: Tables) -> list[TableSchema]:
+    def _touched(self, event: DdlEvent, tables: SchemaVersions) -> list[TableSchema]:
         match event.type:
             case DdlType.CREATE:
                 return []
@@ -251,7 +236,7 @@ def _refuse_new_identity(event: DdlEvent) -> None:
         )
 
 
-def _repeated(event: DdlEvent, tables: Tables) -> bool:
+def _repeated(event: DdlEvent, tables: SchemaVersions) -> bool:
     """Shards repeat a create and a drop, and dropDatabase follows the drops of its tables."""
     match event.type:
         case DdlType.CREATE:
@@ -264,7 +249,7 @@ def _repeated(event: DdlEvent, tables: Tables) -> bool:
             return False
 
 
-def _subject(event: DdlEvent, tables: Tables) -> TableSchema | None:
+def _subject(event: DdlEvent, tables: SchemaVersions) -> TableSchema | None:
     if event.id is not None:
         return tables.at(event.id, event.position)
     return tables.by_name(event.table, event.position) if event.table else None

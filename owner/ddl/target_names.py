@@ -9,40 +9,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from changefeed.config.tables.routes import Routes
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from schema_store.schema_base import NO_BASE, SchemaBase
-
-
-class NamedTables(Protocol):
-    @property
-    def base(self) -> SchemaBase: ...
-    @property
-    def changed(self) -> AbstractSet[TableId]: ...
-    def at(self, table: TableId, position: Position) -> TableSchema | None: ...
-    def by_name(self, name: TableName, position: Position) -> TableSchema | None: ...
-
-
-class NameRouter(Protocol):
-    def origins(self, target: TableName) -> frozenset[TableName] | None: ...
-    def few_origins(self, target: TableName) -> frozenset[TableName]: ...
-    def gathers(self, name: TableName) -> bool: ...
-    def target(self, name: TableName) -> TableName: ...
+from schema_store.versions import SchemaVersions
 
 
 @dataclass(slots=True, eq=False)
 class TargetNames:
     """For one thread. It remembers the index of the base that it saw last."""
 
-    routes: NameRouter
+    routes: Routes
     _base: SchemaBase = NO_BASE
     _gathered: dict[TableName, list[TableId]] = field(default_factory=dict)
 
-    def having(self, names: Collection[TableName], position: Position, tables: NamedTables) -> list[TableSchema]:
+    def having(self, names: Collection[TableName], position: Position, tables: SchemaVersions) -> list[TableSchema]:
         """The tables that have one of these names downstream."""
         few = {origin for name in names for origin in self.routes.few_origins(name)}
         found = {schema.id: schema for origin in few if (schema := tables.by_name(origin, position)) is not None}
@@ -52,7 +36,7 @@ class TargetNames:
                 found[schema.id] = schema
         return list(found.values())
 
-    def _perhaps_gathered(self, names: Iterable[TableName], tables: NamedTables) -> Iterator[TableId]:
+    def _perhaps_gathered(self, names: Iterable[TableName], tables: SchemaVersions) -> Iterator[TableId]:
         gathering = [name for name in names if self.routes.origins(name) is None]
         if not gathering:
             return

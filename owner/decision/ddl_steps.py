@@ -16,7 +16,8 @@ from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.steps import ReleaseDdl, Step, next_step, skipped
 from owner.ddl.stragglers import SKIPPABLE, Waiting, brings_in, name_is_taken
-from owner.decision.state import ChangefeedState, TableCheckpoints
+from owner.decision.state import ChangefeedState
+from owner.tables.progress import TableProgress
 
 _MOST_TOGETHER = 48
 _MOST_BYTES_TOGETHER = 200_000
@@ -107,7 +108,7 @@ def dropped_without_name(records: Iterable[DdlRecord], waiting: Waiting) -> Iter
             yield replace(record, refused=None, drops=True)
 
 
-def _as_it_can_be(record: DdlRecord, waiting: Waiting, checkpoints: TableCheckpoints) -> DdlRecord:
+def _as_it_can_be(record: DdlRecord, waiting: Waiting, checkpoints: TableProgress) -> DdlRecord:
     """A table that is not awaited may not even exist downstream, so it is not renamed before it ends."""
     if record.event.type is not DdlType.RENAME or record.state is not DdlState.PENDING or record.taken:
         return record

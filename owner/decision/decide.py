@@ -37,11 +37,12 @@ from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse, ReleaseDdl
 from owner.ddl.stragglers import Waiting, not_awaited, wait
 from owner.decision.ddl_steps import ddl_steps, dropped_without_name, released_together
 from owner.decision.recording import Seen, take_in, to_recopy
-from owner.decision.state import ChangefeedState, Tip, bound_of, checkpoint_now, published
+from owner.decision.state import ChangefeedState, bound_of, checkpoint_now, published
 from owner.decision.status import newest_status
 from owner.tables import recopy
 from owner.tables.outgrown import outgrown
 from owner.tables.wishes import Forget, Mark, Resume, after_release, caught_up, wished
+from schema_store.versions import SchemaVersions
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ OwnerAction: TypeAlias = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     actions: tuple[OwnerAction, ...]
-    tip: Tip
+    tip: SchemaVersions
     waiting: tuple[DdlEvent, ...] = ()
     """Events to be passed in again with the next state."""
     lacks_place: bool = False

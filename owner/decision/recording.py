@@ -17,9 +17,10 @@ from coordination.large.large_values import LARGE_BYTES, check_room
 from owner.ddl.ended_views import with_ended_views
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.stragglers import SKIPPABLE, known_tables, named_tables, nameless
-from owner.decision.state import ChangefeedState, Tip, TipDraft, bound_of, checkpoint_now, published
+from owner.decision.state import ChangefeedState, bound_of, checkpoint_now, published
 from owner.tables import recopy
 from schema_store.definition import enters
+from schema_store.versions import SchemaDraft, SchemaVersions
 
 _MOST_RECOPIED = 32
 _MOST_RECORDED = 500
@@ -30,7 +31,7 @@ _MOST_RECORDED = 500
 class Seen:
     """The result for the arrived events: all events below `resolved` are recorded, or do not concern this changefeed."""
 
-    tip: Tip
+    tip: SchemaVersions
     resolved: Position
     records: list[DdlRecord] = field(default_factory=list)
     waiting: tuple[DdlEvent, ...] = ()
@@ -40,7 +41,7 @@ class Seen:
     lacks_place: bool = False
     """A DDL of Sluice's own has no place yet: the source has written nothing past the published barrier."""
     room: int = 0
-    _draft: TipDraft | None = None
+    _draft: SchemaDraft | None = None
 
     def apply(self, event: DdlEvent) -> None:
         if (size := len(event.description.raw)) > LARGE_BYTES:
@@ -128,7 +129,7 @@ def identified(event: DdlEvent, tables: Mapping[TableId, TableId]) -> DdlEvent:
     return replace(event, id=id, drop_target=replaced and tables.get(replaced, replaced))
 
 
-def certain(event: DdlEvent, tip: Tip) -> DdlEvent | None:
+def certain(event: DdlEvent, tip: SchemaVersions) -> DdlEvent | None:
     """Of a cluster, a watch may not know whether a resharding has copied an index of the whole table, or has built it where some shards lacked it. The
     schema knows.
     """

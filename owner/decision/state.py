@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
@@ -17,52 +16,16 @@ from changefeed.records import (
     ChangefeedStatus,
     DdlRecord,
     LetterTotals,
-    NodeId,
     PositionReport,
 )
 from changefeed.sharded.history import ShardedHistory
-from changefeed.table import TableId, TableSchema
+from changefeed.table import TableId
 from coordination.large.large_values import MOST_BYTES
-from owner.ddl.scope import Tables
 from owner.ddl.sightings import Sightings
 from owner.ddl.steps import DdlProgress
+from owner.tables.progress import TableProgress
 from owner.tables.wishes import TableWishes
-
-
-class Tip(Tables, Protocol):
-    """The schema versions with every DDL seen so far, done or not."""
-
-    def apply(self, event: DdlEvent) -> Tip: ...
-    def draft(self) -> TipDraft: ...
-    def latest(self, table: TableId) -> TableSchema | None: ...
-    def by_uuid(self) -> Mapping[TableId, TableId]: ...
-
-
-class TipDraft(Protocol):
-    """A tip to which several DDLs are added; `versions` grows with each."""
-
-    @property
-    def versions(self) -> Tip: ...
-    def apply(self, event: DdlEvent) -> None: ...
-
-
-class TableCheckpoints(Protocol):
-    """The checkpoints of the tables, as far as the owner can be sure of them."""
-
-    def of(self, table: TableId) -> Position | None:
-        """None while no node has the table."""
-
-    def least(self, but: AbstractSet[TableId] = frozenset()) -> Position | None:
-        """The least checkpoint of all tables, including those without a node, except some. None if no tables are left."""
-
-    def obeys(self, table: TableId, stop_rev: int) -> bool:
-        """Whether nothing of the table is being written, under its stop of that revision."""
-
-    def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
-        """The tables that cannot go on in this run."""
-
-    def retried(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]:
-        """The tables that fail again and again while others of their nodes go on."""
+from schema_store.versions import SchemaVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +40,8 @@ class ChangefeedState:
     """Of the live processors."""
     node_errors: Sequence[ErrorReport] = ()
     """What nodes with tables report in this run, each with its node's name."""
-    checkpoints: TableCheckpoints
-    tip: Tip
+    checkpoints: TableProgress
+    tip: SchemaVersions
     arrived: Sequence[DdlEvent]
     """Shown by the watch and not recorded yet, in stream order; none is at or past `resolved`."""
     resolved: Position

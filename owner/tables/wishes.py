@@ -25,7 +25,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
@@ -33,16 +33,10 @@ from changefeed.position import Position
 from changefeed.records import DdlRecord, DdlState, NodeId, Straggler, TableVerb
 from changefeed.table import TableId
 from owner.ddl.stragglers import SKIPPABLE, StoredStraggler, Waiting, known_tables, name_is_taken, nameless
+from owner.tables.progress import TableProgress
 
 _MOST = 64
 """Tables that are marked in one decision, since each is a transaction."""
-
-
-class TablePlaces(Protocol):
-    def of(self, table: TableId) -> Position | None: ...
-    def obeys(self, table: TableId, stop_rev: int) -> bool: ...
-    def failed(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]: ...
-    def retried(self, run: int) -> Iterable[tuple[TableId, NodeId, ErrorReport]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +93,7 @@ def wished(
     wishes: TableWishes,
     records: Mapping[Position, DdlRecord],
     waiting: Waiting,
-    places: TablePlaces,
+    places: TableProgress,
     passed: Position,
     *,
     but: AbstractSet[TableId],
@@ -140,7 +134,7 @@ def _marks(
     wishes: TableWishes,
     without_name: Mapping[TableId, DdlRecord],
     waiting: Waiting,
-    places: TablePlaces,
+    places: TableProgress,
     *,
     run: int | None,
     now: datetime,
@@ -174,7 +168,7 @@ def _standing_marks(
     wishes: TableWishes,
     without_name: Mapping[TableId, DdlRecord],
     standing: AbstractSet[TableId],
-    places: TablePlaces,
+    places: TableProgress,
     now: datetime,
 ) -> Iterator[Mark]:
     """Of tables that wait for a DDL which waits for a user, and of those whose name at the target is taken."""
@@ -206,7 +200,7 @@ def _resumed(
     records: Iterable[DdlRecord],
     without_name: Mapping[TableId, DdlRecord],
     waiting: Waiting,
-    places: TablePlaces,
+    places: TableProgress,
 ) -> tuple[Resume, ...] | None:
     """None: there is nothing to resume. Empty: later."""
     ending = table in waiting.ending
@@ -231,7 +225,7 @@ def _may_be_skipped(record: DdlRecord | None) -> bool:
 
 
 def caught_up(
-    stragglers: Mapping[TableId, StoredStraggler], waiting: Waiting, places: TablePlaces, passed: Position
+    stragglers: Mapping[TableId, StoredStraggler], waiting: Waiting, places: TableProgress, passed: Position
 ) -> AbstractSet[TableId]:
     """The stragglers that are not behind the changefeed's checkpoint, and that nothing holds back.
 

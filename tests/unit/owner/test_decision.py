@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -49,6 +49,7 @@ from owner.ddl.steps import Applied, DdlProgress, Failed, Observe, Refuse, Runni
 from owner.ddl.stragglers import StoredStraggler
 from owner.decision.decide import Decision, LookUp, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
 from owner.decision.state import ChangefeedState
+from owner.tables.progress import TableProgress
 from owner.tables.wishes import Mark, Resume, TableWishes
 from schema_store.versions import SchemaVersions
 
@@ -141,7 +142,7 @@ class Feed:
             reports=reports,
             wishes=wishes or TableWishes(),
             beside=beside,
-            checkpoints=Checkpoints(places or {}, failed),
+            checkpoints=cast("TableProgress", Checkpoints(places or {}, failed)),
             tip=self.tip,
             arrived=arrived,
             resolved=at(resolved),

@@ -17,6 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
+from typing import cast
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -24,7 +25,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.filter import Disposition
+from changefeed.config.tables.filter import Filter
+from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import Document
 from changefeed.errors import DdlRefused, RowRejected
 from changefeed.event import OWN_DDL, DdlEvent, DdlType
@@ -49,6 +51,7 @@ from owner.ddl.stragglers import StoredStraggler, known_tables, wait
 from owner.decision.decide import OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
 from owner.decision.state import ChangefeedState
 from owner.decision.status import check_invariants
+from owner.tables.progress import TableProgress
 from owner.tables.wishes import Forget, Mark, Resume, TableWishes
 from schema_store.versions import SchemaVersions
 
@@ -59,35 +62,9 @@ OUTSIDE = "private"
 NAMES = ["a", "b", "c", OUTSIDE]
 
 
-class Everything:
-    """A filter that accepts all names but one."""
-
-    def wants_table(self, name: TableName) -> bool:
-        return name.coll != OUTSIDE
-
-    def ddl(self, event: DdlEvent) -> Disposition | None:
-        inside = [name for name in (event.table, event.renamed_to) if name is not None and name.coll != OUTSIDE]
-        return Disposition.APPLY if inside or event.type is DdlType.DROP_DATABASE else None
-
-
-class SameName:
-    def origins(self, target: TableName) -> frozenset[TableName]:
-        return frozenset({target})
-
-    def few_origins(self, target: TableName) -> frozenset[TableName]:
-        return frozenset({target})
-
-    def gathers(self, name: TableName) -> bool:
-        return False
-
-    def target(self, name: TableName) -> TableName:
-        return name
-
-    def joins(self, one: TableName, other: TableName) -> bool:
-        return False
-
-
-CLASSIFIER = DdlClassifier(filter=Everything(), routes=SameName(), background_indexes=True)
+CLASSIFIER = DdlClassifier(
+    filter=Filter.model_validate({"tables": ["*.*", f"!*.{OUTSIDE}"]}), routes=Routes(()), background_indexes=True
+)
 
 
 @dataclass
@@ -290,7 +267,7 @@ class World(RuleBasedStateMachine):
                 requests=dict(self.etcd.requests),
                 replicated=self.etcd.checkpoints.keys() | {schema.id for schema in Known(self.etcd)._unassigned()},
             ),
-            checkpoints=Known(self.etcd),
+            checkpoints=cast("TableProgress", Known(self.etcd)),
             tip=self.tip,
             arrived=arrived,
             resolved=self.watched,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import cast
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_all_tables_are_looked_at_once_for_a_base_and_only_for_a_rule_that_gathe
     versions = known(NAMES)
     plain, gathering = CountingRouter(("r1.*", "r2.*")), CountingRouter(("*.orders", "all.orders"))
     for router in (plain, gathering):
-        found = TargetNames(router)
+        found = TargetNames(cast("Routes", router))
         for name in NAMES * 2:
             found.having({name}, at(5), versions)
     assert (plain.looks, gathering.looks) == (0, len(NAMES))

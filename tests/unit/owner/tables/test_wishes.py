@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import cast
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import DdlRefused, HistoryLost, InvariantError, RowRejected, SinkUnavailable
@@ -14,7 +15,7 @@ from changefeed.position import Position
 from changefeed.records import DdlRecord, DdlState, NodeId, Scope, Straggler, TableVerb
 from changefeed.table import TableId, TableName
 from owner.ddl.stragglers import StoredStraggler, Waiting
-from owner.tables.progress import Floor
+from owner.tables.progress import Floor, TableProgress
 from owner.tables.wishes import Forget, Mark, Resume, TableWishes, Wished, after_release, wished
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -74,7 +75,16 @@ def answers(
 ) -> list[Wished]:
     wishes = replace(wishes, replicated=wishes.replicated or frozenset(places.places))
     by_position = {record.position: record for record in records}
-    found = wished(wishes, by_position, waiting or Waiting(), places, at(passed), but=set(), run=run, now=NOW)
+    found = wished(
+        wishes,
+        by_position,
+        waiting or Waiting(),
+        cast("TableProgress", places),
+        at(passed),
+        but=set(),
+        run=run,
+        now=NOW,
+    )
     return list(found)
 
 
