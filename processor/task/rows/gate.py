@@ -26,7 +26,7 @@ from changefeed.position import Position, Window
 from changefeed.table import TableId, TableKind, TableSchema
 from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
-from processor.task.rows.mounter import Schemas
+from schema_store.versions import SchemaVersions
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name
 
@@ -45,7 +45,7 @@ _AGAIN = "remove the changefeed and create it again with --start initial"
 class Gate:
     """For one job. A table's window is looked up once for each of its names."""
 
-    def __init__(self, job: LaneJob, schemas: Schemas, held: Held) -> None:
+    def __init__(self, job: LaneJob, schemas: SchemaVersions, held: Held) -> None:
         self._job = job
         self._schemas = schemas
         self._held = held

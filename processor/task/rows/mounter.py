@@ -16,16 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from changefeed.config.configuration import OrderBy
 from changefeed.config.sinks.images import Images
 from changefeed.documents.key_text import key_text
 from changefeed.errors import ImageMissing, InvariantError
 from changefeed.event import RowType
-from changefeed.position import Position
-from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table import TableName, TableSchema
 from processor.task.shuffle.routing import TableRoute, dependence, dependent
+from schema_store.versions import SchemaVersions
 from sink.row import RowChange, RowDetails, TargetTable
 from source.raw.columns import Columns
 from source.raw.row_about import RowAbout
@@ -36,20 +35,6 @@ _TYPES = {kind.value.encode(): kind for kind in RowType}
 _UPDATE, _DELETE = RowType.UPDATE, RowType.DELETE
 _IMAGES = {(True, True): "both", (True, False): "before", (False, True): "after", (False, False): "missing"}
 _new = tuple.__new__
-
-
-class Schemas(Protocol):
-    """The part of `schema_store.versions.SchemaVersions` that mounting needs. It does not change while a mounter holds it."""
-
-    def at(self, table: TableId, position: Position) -> TableSchema | None: ...
-
-    def by_name(self, name: TableName, position: Position) -> TableSchema | None: ...
-
-    def after(self, table: TableId, position: Position) -> TableSchema | None: ...
-
-    def next_by_name(self, name: TableName, position: Position) -> TableSchema | None: ...
-
-    def latest(self, table: TableId) -> TableSchema | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +59,7 @@ class MountOptions:
 class Mounter:
     def __init__(
         self,
-        schemas: Schemas,
+        schemas: SchemaVersions,
         route: Callable[[TableName], TableName | None],
         update_of: Callable[[bytes, Header], bytes],
         options: MountOptions | None = None,
