@@ -110,11 +110,6 @@ class SparkRunner:
             [answer] = self._single().mapPartitions(partial(_alone, _RELEASE, task)).collect()
             return answer
 
-    def run_each(self, group: Group, items: Sequence[T], task: Callable[[T], U]) -> list[U]:
-        """Runs one task for each item, as many at a time as there are cores. Answers are in the order of the items."""
-        with self._job(group) as context:
-            return context.parallelize(items, len(items)).mapPartitions(partial(_each, _RELEASE, task)).collect()
-
     def run_shuffled(
         self,
         group: Group,
@@ -320,11 +315,6 @@ def _alone(release: str, task: Callable[[], T], numbers: Iterable[int]) -> Itera
 def _nothing() -> None:
     """The task of a probe: loads the modules that a window's task needs."""
     import_module("processor.task.window_task")
-
-
-def _each(release: str, task: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
-    _check(release)
-    return map(task, items)
 
 
 def _read(release: str, read: Callable[[T], Iterator[tuple[Any, Any]]], item: T) -> Iterator[tuple[Any, Any]]:

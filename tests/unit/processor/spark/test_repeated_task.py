@@ -34,7 +34,6 @@ def test_a_repeated_task_and_one_of_another_release_write_nothing(
 
     ways: list[Callable[[], object]] = [
         lambda: list(runner._alone(release, partial(done.append, "ran"), [0])),
-        lambda: list(runner._each(release, done.append, ["ran"])),
         lambda: list(runner._read(release, read, "ran")),
         lambda: list(runner._bucketed(release, lambda _: done.append("ran"), iter([]))),
     ]
