@@ -35,8 +35,9 @@ def _table(dependence: Dependence) -> TargetTable:
     return TargetTable(id=TableId("ab" * 16), source=_NAME, name=_NAME, ordered=True, dependence=dependence)
 
 
-_UNIQUE = _table(Dependence.of([{"key": {"mail": 1}, "sparse": True}], capped=False))
-_CAPPED = _table(Dependence(capped=True))
+_MAIL = [{"key": {"mail": 1}, "sparse": True}]
+_UNIQUE = _table(Dependence.of(_MAIL, capped=False))
+_CAPPED, _BOTH = _table(Dependence.of([], capped=True)), _table(Dependence.of(_MAIL, capped=True))
 
 
 @dataclass
@@ -44,6 +45,7 @@ class _Rows:
     """A collection. `most`: of a capped one, which removes its oldest row when there are more."""
 
     most: int | None = None
+    unique: bool = True
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
     rolled_off: list[int] = field(default_factory=list)
 
@@ -58,7 +60,9 @@ class _Rows:
             assert change.type is RowType.REPLACE or key not in self.rows
             after = bson.decode(change.document or b"")
         mail = after.get("mail")
-        assert mail is None or all(row.get("mail") != mail for other, row in self.rows.items() if other != key)
+        assert not (self.unique and mail) or all(
+            row.get("mail") != mail for other, row in self.rows.items() if other != key
+        )
         self.rows[key] = after
         if self.most is not None and len(self.rows) > self.most:
             self.rolled_off.append(oldest := next(iter(self.rows)))
@@ -122,16 +126,22 @@ def _independent(batch: Batch, *, capped: bool) -> bool:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 40), st.sampled_from(_LIMITS), st.sampled_from([None, 1, 3]))
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 40),
+    st.sampled_from(_LIMITS),
+    st.sampled_from([(_UNIQUE, None), (_CAPPED, 1), (_CAPPED, 3), (_BOTH, 1), (_BOTH, 3)]),
+)
 def test_no_row_meets_a_value_that_another_one_still_has(
-    seed: int, acts: int, limits: Limits, most: int | None
+    seed: int, acts: int, limits: Limits, made: tuple[TargetTable, int | None]
 ) -> None:
-    """`most`: of a capped table. The first half is there already."""
-    random = Random(seed)
-    history = _History(_UNIQUE if most is None else _CAPPED, random, _Rows(most))
+    """`made`: the table, and how many rows a capped one has. A part of the history is there already."""
+    table, most = made
+    random, unique = Random(seed), table is not _CAPPED
+    history = _History(table, random, _Rows(most, unique=unique))
     for _ in range(acts):
         history.act()
-    target, done = _Rows(most), random.randrange(len(history.logged) + 1)
+    target, done = _Rows(most, unique=unique), random.randrange(len(history.logged) + 1)
     for change in history.logged[:done]:
         target.apply(change)
     target.rolled_off.clear()
