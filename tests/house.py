@@ -3,7 +3,6 @@
 - A module whose docstring says `Pure` in its first line, or whose folder's docstring does, imports no I/O, clock, randomness or logging,
   no module of the product that is not pure, and reads no clock.
 - A class name is unique in the product.
-- A folder holds at most twelve modules besides its `__init__`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ PRODUCT = (
     *("admin", "changefeed", "cli", "coordination", "credentials", "node", "owner", "processor"),
     *("schema_store", "sink", "source", "verify"),
 )
-_MOST_MODULES = 12
 _GENERATED = "admin/stubs"
 _IMPURE = {
     *("asyncio", "concurrent", "contextvars", "ctypes", "faulthandler", "fcntl", "gc", "http", "io", "logging", "mmap"),
@@ -46,7 +44,7 @@ _CLOCKS = {"now", "utcnow", "today"}
 def main() -> int:
     modules = modules_of((*PRODUCT, "bench", "devstack"))
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
-    breaches = [*_purity(trees), *_class_names(trees), *_rooms(modules)]
+    breaches = [*_purity(trees), *_class_names(trees)]
     for breach in breaches:
         print(breach)
     return 1 if breaches else 0
@@ -97,16 +95,6 @@ def _class_names(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     for name, modules in sorted(places.items()):
         if len(modules) > 1:
             yield f"class {name} stands in {', '.join(modules)}"
-
-
-def _rooms(modules: Mapping[str, Path]) -> Iterator[str]:
-    rooms = defaultdict(list)
-    for path in modules.values():
-        if path.name != "__init__.py":
-            rooms[path.parent].append(path)
-    for room, inside in sorted(rooms.items()):
-        if len(inside) > _MOST_MODULES:
-            yield f"{room.relative_to(ROOT)}/ holds {len(inside)} modules: divide it"
 
 
 if __name__ == "__main__":
