@@ -16,7 +16,9 @@ from admin.services.table_troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import SluiceError
 from changefeed.lifecycle import ErrorReport, State
-from changefeed.records import ChangefeedId, DdlState, Role
+from changefeed.records.ddl import DdlState
+from changefeed.records.node import Role
+from changefeed.records.requests import ChangefeedId
 from owner.deployments.oplog_guard import OplogLeft
 from owner.etcd_view import OwnerView
 

@@ -17,12 +17,9 @@ from changefeed.errors import CoordinationUnavailable, NotFoundError, RecordUnre
 from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.position import Position
-from changefeed.records import (
-    ChangefeedId,
-    DdlRecord,
-    NodeId,
-    NodeRecord,
-)
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.node import NodeId, NodeRecord
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableSchema, defined
 from coordination import decoded
 from coordination.decoded import Decoded

@@ -18,7 +18,8 @@ from datetime import timedelta
 from functools import reduce
 from operator import add
 
-from changefeed.records import AssignedTable, CopyProgress, CopyRate, CopyRecord, CopyStage
+from changefeed.records.copy import CopyProgress, CopyRate, CopyRecord, CopyStage
+from changefeed.records.node import AssignedTable
 from changefeed.table import TableId, TableSize
 from owner.etcd_view import OwnerView
 from processor.copy.table_copy import TableCopy

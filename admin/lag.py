@@ -16,7 +16,8 @@ from datetime import datetime, timedelta
 from heapq import nlargest
 
 from changefeed.position import Position
-from changefeed.records import Assignment, ChangefeedStatus, NodeId, PositionReport
+from changefeed.records.node import Assignment, NodeId, PositionReport
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 
 _NOTHING = timedelta(0)

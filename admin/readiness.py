@@ -16,7 +16,9 @@ from datetime import datetime, timedelta
 
 from changefeed.event import DdlType
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, DdlState
+from changefeed.records.ddl import DdlRecord, DdlState
+from changefeed.records.requests import ChangefeedId
+from changefeed.records.status import ChangefeedStatus
 
 _LEAST = timedelta(seconds=1)
 """An owner and its nodes need so long to see the end and to report that it is reached."""

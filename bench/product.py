@@ -23,16 +23,10 @@ from changefeed.config.configuration import Configuration
 from changefeed.event import DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import (
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    CopyRecord,
-    CopyStage,
-    DdlRecord,
-    DesiredState,
-    TableVerb,
-)
+from changefeed.records.copy import CopyRecord, CopyStage
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState, TableVerb
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig

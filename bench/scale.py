@@ -26,17 +26,10 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    DdlRecord,
-    DdlState,
-    NodeId,
-    PositionReport,
-    Scope,
-)
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.node import AssignedTable, NodeId, PositionReport
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from changefeed.shards import Shards
 from changefeed.table import TableId, TableName
 from coordination.epoch_guard import BUDGET

@@ -13,19 +13,8 @@ import structlog
 from changefeed.documents.document import Document
 from changefeed.errors import RecordUnreadable
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import (
-    Assignment,
-    ChangefeedId,
-    MoveRequest,
-    NodeHealth,
-    NodeId,
-    NodeRecord,
-    PositionReport,
-    RepairRequest,
-    Role,
-    SkipRequest,
-    TableRequest,
-)
+from changefeed.records.node import Assignment, NodeHealth, NodeId, NodeRecord, PositionReport, Role
+from changefeed.records.requests import ChangefeedId, MoveRequest, RepairRequest, SkipRequest, TableRequest
 from changefeed.table import TableSchema
 from coordination.etcd.protocol import KeyValue
 from coordination.key_group import KeyGroup, MirroredValue

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from changefeed.errors import FencedError, RecordUnreadable
-from changefeed.records import NodeId
+from changefeed.records.node import NodeId
 from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, HistoryCompacted, KeyValue, Put, Snapshot
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, OwnerRecord, child, decode, encode

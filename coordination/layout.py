@@ -53,7 +53,9 @@ from pydantic import TypeAdapter, ValidationError
 from changefeed.documents.document import REFERENCE, Document
 from changefeed.errors import ConfigurationError, InvariantError, RecordUnreadable
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedId, NodeId
+from changefeed.records.ddl import Barrier
+from changefeed.records.node import NodeId
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import KeyValue
 

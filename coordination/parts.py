@@ -28,7 +28,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, CopyProgress, PositionReport
+from changefeed.records.copy import CopyProgress
+from changefeed.records.node import AssignedTable, Assignment, PositionReport
 from changefeed.shards import Shards, differing, part_of
 from changefeed.table import TableId
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, KeyValue, Op, Put

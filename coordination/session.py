@@ -25,7 +25,7 @@ from datetime import timedelta
 import structlog
 
 from changefeed.errors import InvariantError, RetryableError
-from changefeed.records import NodeId, NodeRecord
+from changefeed.records.node import NodeId, NodeRecord
 from coordination.etcd.protocol import CreateRevIs, Etcd, Put, Refused
 from coordination.fenced import FencedStore
 from coordination.interruption import Interruption

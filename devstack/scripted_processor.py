@@ -7,18 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    Barrier,
-    ChangefeedId,
-    ChangefeedStatus,
-    DdlRecord,
-    NodeId,
-    NodeRecord,
-    PositionReport,
-    Role,
-    Straggler,
-)
+from changefeed.records.ddl import Barrier, DdlRecord
+from changefeed.records.node import AssignedTable, NodeId, NodeRecord, PositionReport, Role
+from changefeed.records.requests import ChangefeedId
+from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId
 from coordination.decoded import Decoded
 from coordination.etcd.client import EtcdClient

@@ -55,7 +55,7 @@ from changefeed.config import yaml_text
 from changefeed.config.options import Options, each_once, problems
 from changefeed.config.wording import Mistake, did_you_mean, shown
 from changefeed.errors import ConfigurationError
-from changefeed.records import Role
+from changefeed.records.node import Role
 from credentials.logging import LogFormat
 from credentials.secret_files import DEFAULT_DIRECTORIES, SecretFiles
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import structlog
 
 from changefeed.errors import ConflictError, FencedError, RetryableError
-from changefeed.records import NodeHealth, NodeRecord
+from changefeed.records.node import NodeHealth, NodeRecord
 from coordination.etcd.protocol import Etcd, KeyValue, ModRevIs, Put
 from coordination.fenced import compare_and_swap
 from coordination.layout import encode

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from admin.metrics import Metrics
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from processor.copy.chunk_copy import ReadChunk
 from processor.copy.steps import CopyAnswers, CopyStep
 from processor.spark.pipeline import SharedContext

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Self
 
 from changefeed.errors import RecordUnreadable
-from changefeed.records import ChangefeedId, NodeHealth, NodeId, NodeRecord
+from changefeed.records.node import NodeHealth, NodeId, NodeRecord
+from changefeed.records.requests import ChangefeedId
 from coordination.election import Candidate
 from coordination.etcd.protocol import Etcd
 from coordination.layout import Layout, decode

@@ -27,7 +27,8 @@ from admin.metrics import Metrics
 from admin.server import AdminServer
 from admin.services.node_health import not_ready
 from changefeed.errors import FencedError, NotFoundError, RetryableError
-from changefeed.records import ChangefeedId, NodeHealth, NodeId, NodeRecord, Role
+from changefeed.records.node import NodeHealth, NodeId, NodeRecord, Role
+from changefeed.records.requests import ChangefeedId
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig, Tls
 from coordination.fenced import FencedStore

@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from changefeed.position import Position
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableName
 
 _LEVEL_THEM = "resume it and pause it again while writers rest, or give it a target: when it has finished, all its tables are at that time"

@@ -37,7 +37,10 @@ from changefeed.errors import (
 )
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
-from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, NodeId
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.node import NodeId
+from changefeed.records.requests import ChangefeedId
+from changefeed.records.status import ChangefeedStatus
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableName
 from coordination import failpoint

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 
 from changefeed.config.configuration import Configuration
 from changefeed.position import Position
-from changefeed.records import ChangefeedStatus
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 
 

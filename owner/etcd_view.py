@@ -8,29 +8,19 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 
 from changefeed.position import Position
-from changefeed.records import (
-    Assignment,
-    Barrier,
+from changefeed.records.copy import CopyPart, CopyRecord, CopyStage
+from changefeed.records.ddl import Barrier, DdlRecord, TargetRename
+from changefeed.records.node import Assignment, NodeId, NodeRecord, PositionReport, Role, RowCounts
+from changefeed.records.requests import (
     ChangefeedId,
     ChangefeedInfo,
-    ChangefeedStatus,
-    CopyPart,
-    CopyRecord,
-    CopyStage,
-    DdlRecord,
     MoveRequest,
-    NodeId,
-    NodeRecord,
-    PositionReport,
     RepairRequest,
-    Role,
-    RowCounts,
     SkipRequest,
-    Straggler,
     TableRequest,
     TableVerb,
-    TargetRename,
 )
+from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId, TableName, TableSchema
 from changefeed.users.principals import PrincipalNames
 from coordination import decoded

@@ -11,20 +11,10 @@ from typing import TypeVar
 import structlog
 
 from changefeed.errors import DefinitionsTooLarge
-from changefeed.records import (
-    Assignment,
-    Barrier,
-    ChangefeedId,
-    ChangefeedStatus,
-    DdlRecord,
-    MoveRequest,
-    NodeId,
-    Observation,
-    PositionReport,
-    RowCounts,
-    Straggler,
-    TargetRename,
-)
+from changefeed.records.ddl import Barrier, DdlRecord, Observation, TargetRename
+from changefeed.records.node import Assignment, NodeId, PositionReport, RowCounts
+from changefeed.records.requests import ChangefeedId, MoveRequest
+from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId, TableName, TableSchema
 from changefeed.users.principals import PrincipalNames
 from coordination import failpoint

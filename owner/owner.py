@@ -17,7 +17,8 @@ import structlog
 
 from changefeed.config.live_options import alike
 from changefeed.errors import FencedError, RecordUnreadable, RetryableError
-from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from coordination.decoded import Decoded, StoredRecord
 from coordination.election import Candidate
 from coordination.epoch_guard import BUDGET

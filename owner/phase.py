@@ -19,7 +19,8 @@ from enum import Enum, auto
 
 from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+from changefeed.records.requests import ChangefeedInfo, DesiredState
+from changefeed.records.status import ChangefeedStatus
 
 
 class Phase(Enum):

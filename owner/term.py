@@ -11,7 +11,7 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
 from changefeed.position import Position
-from changefeed.records import LetterTotals
+from changefeed.records.status import LetterTotals
 from changefeed.table import TableSchema
 from changefeed.users.principals import Principals
 from coordination.decoded import Decoded

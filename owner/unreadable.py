@@ -17,7 +17,7 @@ from datetime import timedelta
 import structlog
 
 from changefeed.errors import RecordUnreadable
-from changefeed.records import ChangefeedId, ChangefeedInfo, DesiredState
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState
 from coordination.etcd.protocol import CreateRevIs, Delete, DeletePrefix
 from coordination.fenced import FencedStore
 from coordination.layout import Layout

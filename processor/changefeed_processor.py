@@ -33,7 +33,9 @@ from changefeed.errors import (
 from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, DdlRecord, NodeId, PositionReport, RepairRequest
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.node import NodeId, PositionReport
+from changefeed.records.requests import ChangefeedId, RepairRequest
 from changefeed.table import TableId, TableSchema
 from coordination.decoded import StoredRecord
 from coordination.etcd.config import EtcdConfig

@@ -28,7 +28,9 @@ from itertools import islice
 from changefeed.errors import FencedError, HistoryLost, InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position, Window
-from changefeed.records import AssignedTable, Assignment, Barrier, CopyProgress, PositionReport, RowCounts
+from changefeed.records.copy import CopyProgress
+from changefeed.records.ddl import Barrier
+from changefeed.records.node import AssignedTable, Assignment, PositionReport, RowCounts
 from changefeed.shards import Shards, differing
 from changefeed.table import TableId
 from processor.lanes.lane_plan import LaneLimits, Paces, plan

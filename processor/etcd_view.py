@@ -10,17 +10,10 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import (
-    Assignment,
-    Barrier,
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    DdlRecord,
-    NodeId,
-    RepairRequest,
-    Straggler,
-)
+from changefeed.records.ddl import Barrier, DdlRecord
+from changefeed.records.node import Assignment, NodeId
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo, RepairRequest
+from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId, TableSchema
 from coordination import decoded
 from coordination.decoded import Decoded

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from changefeed.records import ChangefeedId, NodeId, PositionReport
+from changefeed.records.node import NodeId, PositionReport
+from changefeed.records.requests import ChangefeedId
 from coordination.decoded import Decoded
 from coordination.etcd.protocol import Compare
 from coordination.fenced import FencedStore

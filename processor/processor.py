@@ -18,7 +18,7 @@ from typing import Self
 import structlog
 
 from changefeed.errors import ConflictError, FencedError, RetryableError, SluiceError
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from coordination.decoded import Decoded
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import KeyValue

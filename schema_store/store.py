@@ -24,7 +24,7 @@ from itertools import islice
 
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableSchema
 from schema_store.rederivation import rederived
 from schema_store.versions import SchemaChange, SchemaVersions

@@ -42,7 +42,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Observation
+from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableId, TableKind, TableName, TableSchema, defined
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from changefeed.records import NodeId, NodeRecord, Role
+from changefeed.records.node import NodeId, NodeRecord, Role
 
 
 def described(name: str, *roles: Role) -> Callable[[NodeId], NodeRecord]:

@@ -16,19 +16,18 @@ import structlog
 from admin.cluster_reader import no_such_changefeed
 from changefeed.errors import ConflictError, NotFoundError, RecordUnreadable, WrongState
 from changefeed.position import Position
-from changefeed.records import (
+from changefeed.records.node import NodeId, NodeRecord
+from changefeed.records.requests import (
     ChangefeedId,
     ChangefeedInfo,
-    ChangefeedStatus,
     DesiredState,
     MoveRequest,
-    NodeId,
-    NodeRecord,
     RepairRequest,
     SkipRequest,
     TableRequest,
     TableVerb,
 )
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 from coordination.election import ElectedOwner
 from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, KeyValue, ModRevIs, Put

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from admin.cluster_reader import ClusterReader, follows, tables_of
 from admin.desired.desired_store import DesiredStore
-from changefeed.records import ChangefeedId, RepairRequest
+from changefeed.records.requests import ChangefeedId, RepairRequest
 from changefeed.table import TableId
 
 _MOST_BYTES = 64 << 10

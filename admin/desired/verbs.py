@@ -24,7 +24,8 @@ from changefeed.config.live_options import LIVE_OPTIONS, TABLE_OPTIONS, alike, d
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState, Reroute
+from changefeed.records.requests import ChangefeedInfo, DesiredState, Reroute
+from changefeed.records.status import ChangefeedStatus
 
 _ENDED = (State.FAILED, State.FINISHED)
 

@@ -21,7 +21,7 @@ from changefeed.config.read_preference import refused_at_source
 from changefeed.config.sinks.images import Images
 from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused, SourceUnsupported
 from changefeed.position import Position
-from changefeed.records import ChangefeedInfo
+from changefeed.records.requests import ChangefeedInfo
 from changefeed.table import SYSTEM_DATABASES, TableKind, TableSchema
 from credentials.expansion import expanded
 from processor.task.rows.row_stream import streams_asked_for

@@ -9,7 +9,7 @@ from typing import Any
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.records import ChangefeedInfo, Reroute
+from changefeed.records.requests import ChangefeedInfo, Reroute
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.tables.route_change import Place
 

@@ -28,7 +28,8 @@ from changefeed.config.tables.pattern import TablePattern
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, DdlRecord, DesiredState, Reroute
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.requests import ChangefeedId, DesiredState, Reroute
 from changefeed.table import TableId, TableKind, TableName, TableSchema, identified
 from credentials.expansion import expanded
 from credentials.hash_key import hash_key

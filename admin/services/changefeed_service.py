@@ -37,7 +37,8 @@ from changefeed.errors import (
     WrongState,
 )
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, Reroute
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo, Reroute
+from changefeed.records.status import ChangefeedStatus
 from owner import capture_change
 from owner.etcd_view import OwnerView
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from admin.cluster_reader import ClusterReader, follows, tables_of
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId
 from owner.etcd_view import OwnerView
 from verify.documents.settling import Passed

@@ -26,7 +26,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import Ttl
 from changefeed.errors import PermanentError, RetryableError, SluiceError, WrongState
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableKind
 from credentials.expansion import expanded
 from credentials.redaction import redacted

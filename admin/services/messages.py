@@ -24,7 +24,9 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import RowRejected
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, LetterTotals, NodeId, PositionReport, RowCounts
+from changefeed.records.node import NodeId, PositionReport, RowCounts
+from changefeed.records.requests import ChangefeedId
+from changefeed.records.status import LetterTotals
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.ddl import barrier
 from owner.etcd_view import OwnerView

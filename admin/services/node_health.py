@@ -17,7 +17,8 @@ from changefeed.errors import (
     SourceUnavailable,
 )
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import ChangefeedId, NodeHealth, PositionReport
+from changefeed.records.node import NodeHealth, PositionReport
+from changefeed.records.requests import ChangefeedId
 
 _OF_SOURCE = frozenset({SourceUnavailable.code, SourceMajorityStalled.code, SourceRefused.code})
 _OF_TARGET = frozenset({SinkUnavailable.code, SinkMajorityStalled.code, SinkRefused.code})

@@ -13,7 +13,7 @@ from admin.services.rpc import unary
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ClusterServiceServicer, NodeServiceServicer
 from changefeed.errors import ConflictError, CoordinationUnavailable, NotFoundError, WrongState
-from changefeed.records import NodeId, Role
+from changefeed.records.node import NodeId, Role
 
 
 class NodeService(NodeServiceServicer):

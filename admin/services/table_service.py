@@ -20,7 +20,9 @@ from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, Table
 from changefeed.config.tables.time_series import release_obstacle
 from changefeed.errors import ConfigurationError, NotFoundError, RetryableError, WrongState
 from changefeed.event import DdlType
-from changefeed.records import ChangefeedId, DdlRecord, NodeRecord, Role, TableVerb
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.node import NodeRecord, Role
+from changefeed.records.requests import ChangefeedId, TableVerb
 from changefeed.table import TableId, TableKind, TableSchema
 from owner.ddl.stragglers import SKIPPABLE, known_tables, nameless
 from owner.etcd_view import OwnerView

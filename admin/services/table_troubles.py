@@ -18,7 +18,8 @@ from enum import StrEnum
 
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.position import Position
-from changefeed.records import DdlRecord, NodeId
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.node import NodeId
 from changefeed.table import TableId, TableKind
 from owner.ddl.stragglers import StoredStraggler, known_tables
 

@@ -22,7 +22,7 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.errors import ConfigurationError, RetryableError, WrongState
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableSchema
 from credentials.expansion import expanded
 from sink.mongodb.connection import connect as connect_to_target

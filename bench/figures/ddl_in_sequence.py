@@ -11,7 +11,7 @@ from bench.product import Product, target_of
 from bench.result import Figure
 from bench.workload import newest
 from changefeed.position import Position
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from devstack.stack import DevStack
 from source.connection import connect
 

@@ -18,7 +18,7 @@ from bench.workload import Workload, newest
 from changefeed.capture import Capture
 from changefeed.lifecycle import State
 from changefeed.position import Window
-from changefeed.records import DesiredState
+from changefeed.records.requests import DesiredState
 from devstack.stack import DevStack
 from source.connection import Client, connect
 

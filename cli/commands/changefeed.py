@@ -20,7 +20,7 @@ from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.live_options import OPTIONS
 from changefeed.errors import RowRejected
 from changefeed.lifecycle import State
-from changefeed.records import Reroute
+from changefeed.records.requests import Reroute
 from cli import cells
 from cli.changefeed_view import LISTED, changed_line, facts, update_lines, waits_for
 from cli.command import (

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.records import DdlRecord, held_by
+from changefeed.records.ddl import DdlRecord, held_by
 from changefeed.table import TableId
 from owner.ddl.stragglers import NOTHING, Waiting
 from owner.ddl.touched import Touched

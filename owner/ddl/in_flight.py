@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 
 
 class InFlightDdl:

@@ -18,7 +18,7 @@ import structlog
 
 from changefeed.errors import FencedError, InvariantError, RetryableError, SluiceError
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Observation
+from changefeed.records.ddl import DdlRecord, Observation
 from coordination import failpoint
 from credentials.redaction import redacted
 from owner.ddl.steps import Applied, Apply, DdlProgress, Failed, Observe, Observed, Running

@@ -40,7 +40,7 @@ from changefeed.errors import InvariantError, NameTaken, SluiceError, SourceUnsu
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Scope
+from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.target_names import TargetNames
 from schema_store.bucket_indexes import in_measurements

@@ -33,7 +33,7 @@ from changefeed.errors import (
     SluiceError,
 )
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import DdlRecord, DdlState, Observation
+from changefeed.records.ddl import DdlRecord, DdlState, Observation
 
 _WITHOUT_EFFECT = (DdlRefused, DdlUnsupported, DefinitionsTooLarge)
 OF_ITS_TABLES = (*_WITHOUT_EFFECT, DdlAmbiguous, InvariantError)

@@ -32,7 +32,8 @@ from dataclasses import dataclass, field
 from changefeed.errors import HistoryLost, NameTaken
 from changefeed.event import DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Straggler
+from changefeed.records.ddl import DdlRecord, DdlState
+from changefeed.records.status import Straggler
 from changefeed.table import TableId
 from owner.ddl.touched import Touched
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from changefeed.records import Scope
+from changefeed.records.ddl import Scope
 from changefeed.table import TableId, TableName
 
 

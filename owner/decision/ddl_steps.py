@@ -11,7 +11,7 @@ from changefeed.config.configuration import UnsupportedDdl
 from changefeed.config.tables.filter import Disposition
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType
-from changefeed.records import DdlRecord, DdlState
+from changefeed.records.ddl import DdlRecord, DdlState
 from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.steps import ReleaseDdl, Step, next_step, skipped

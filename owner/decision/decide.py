@@ -29,7 +29,9 @@ from typing import TypeAlias
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedStatus, DdlRecord, Straggler, TableVerb, held_by
+from changefeed.records.ddl import Barrier, DdlRecord, held_by
+from changefeed.records.requests import TableVerb
+from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId
 from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier

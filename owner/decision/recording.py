@@ -11,7 +11,8 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import InvariantError, SluiceError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, TableVerb
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.requests import TableVerb
 from changefeed.table import TableId
 from coordination.large.large_values import LARGE_BYTES, check_room
 from owner.ddl.ended_views import with_ended_views

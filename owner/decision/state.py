@@ -10,14 +10,10 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import (
-    Barrier,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    DdlRecord,
-    LetterTotals,
-    PositionReport,
-)
+from changefeed.records.ddl import Barrier, DdlRecord
+from changefeed.records.node import PositionReport
+from changefeed.records.requests import ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus, LetterTotals
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId
 from coordination.large.large_values import MOST_BYTES

@@ -10,7 +10,8 @@ from random import Random
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import Command, ErrorReport, Event, Lifecycle, Sign, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+from changefeed.records.requests import ChangefeedInfo, DesiredState
+from changefeed.records.status import ChangefeedStatus
 from owner.ddl.steps import OF_ITS_TABLES, Failed
 from owner.decision.state import ChangefeedState, end_of
 

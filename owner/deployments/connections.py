@@ -18,7 +18,8 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
-from changefeed.records import DdlRecord, LetterTotals, Observation
+from changefeed.records.ddl import DdlRecord, Observation
+from changefeed.records.status import LetterTotals
 from changefeed.sharded.former import LeftTables, Silence
 from changefeed.sharded.table_layout import TableLayout, as_shown
 from changefeed.table import TableName, TableSchema, TableSize

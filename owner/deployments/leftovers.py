@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from changefeed.errors import SluiceError
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from owner.background import Background
 
 _EVERY_SECONDS = 600.0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from changefeed.errors import SluiceError
-from changefeed.records import LetterTotals
+from changefeed.records.status import LetterTotals
 from owner.background import Background
 
 _EVERY_SECONDS = 5.0

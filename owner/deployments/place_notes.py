@@ -14,7 +14,7 @@ from collections.abc import Callable
 import structlog
 
 from changefeed.errors import SluiceError
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from owner.background import Background
 
 _EVERY_SECONDS = 1.0

@@ -12,7 +12,8 @@ from contextlib import closing
 import structlog
 
 from changefeed.errors import InvariantError, SluiceError
-from changefeed.records import ChangefeedId, DdlRecord
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableName, TableSchema
 from owner.background import Background
 from schema_store.store import SchemaStore

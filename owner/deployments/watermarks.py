@@ -10,7 +10,7 @@ import structlog
 
 from changefeed.errors import SluiceError
 from changefeed.position import Position
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName
 from owner.background import Background
 

@@ -23,7 +23,9 @@ from changefeed.config.tables.filter import Filter
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import Lifecycle, Sign
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedStatus, DdlRecord, Reroute
+from changefeed.records.ddl import Barrier, DdlRecord
+from changefeed.records.requests import Reroute
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableKind, TableSchema, identified
 from owner.background import Background
 from owner.ddl.stragglers import nameless

@@ -18,7 +18,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from changefeed.errors import DdlAmbiguous, DdlRefused, SluiceError
-from changefeed.records import ChangefeedStatus, Observation, TargetRename
+from changefeed.records.ddl import Observation, TargetRename
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableName
 from coordination import failpoint
 from owner.background import Background

@@ -13,7 +13,7 @@ from contextlib import closing
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.routes import Routes
 from changefeed.errors import DdlUnsupported
-from changefeed.records import Reroute
+from changefeed.records.requests import Reroute
 from changefeed.table import TableKind, TableName, TableSchema
 from owner.tables.route_change import Place
 from sink.ddl import CreateTable, DdlApplier, DropTables, Routing, create_copy, names_of

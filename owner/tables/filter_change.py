@@ -31,7 +31,7 @@ from changefeed.config.tables.routes import Routes
 from changefeed.errors import ConfigurationError
 from changefeed.event import OWN_DDL, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.ddl.stragglers import known_tables, named_tables, nameless
 from schema_store.store import MAX_OPERATIONS, FoldStep, SchemaStore, fold

@@ -7,7 +7,8 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 from changefeed.position import Position
-from changefeed.records import AssignedTable, DdlRecord
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.node import AssignedTable
 from changefeed.shards import Shards
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from schema_store.store import SchemaStore

@@ -22,7 +22,7 @@ from datetime import timedelta
 from changefeed.errors import PipelineUnavailable
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import NodeId, NodeRecord, PositionReport
+from changefeed.records.node import NodeId, NodeRecord, PositionReport
 from changefeed.table import TableId
 from owner.tables.progress import NodeState
 

@@ -18,7 +18,7 @@ from datetime import datetime
 
 from changefeed.errors import HistoryLost
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId
 from owner.ddl.stragglers import SKIPPABLE, StoredStraggler, Waiting
 

@@ -32,7 +32,9 @@ from types import MappingProxyType
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, DdlRecord, DdlState, NodeId, PositionReport, Straggler
+from changefeed.records.ddl import DdlRecord, DdlState
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
+from changefeed.records.status import Straggler
 from changefeed.shards import Shards, differing
 from changefeed.table import TableId
 

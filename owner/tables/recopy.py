@@ -37,7 +37,7 @@ from changefeed.config.tables.filter import Disposition
 from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Scope
+from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema, beside_name, definition_of
 
 

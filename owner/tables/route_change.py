@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from changefeed.config.tables.routes import Routes
-from changefeed.records import TargetRename
+from changefeed.records.ddl import TargetRename
 from changefeed.table import TableKind, TableName, TableSchema
 
 _COPY = "write --routes copy"

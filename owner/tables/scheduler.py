@@ -33,7 +33,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TypeAlias
 
-from changefeed.records import AssignedTable, Assignment, NodeId
+from changefeed.records.node import AssignedTable, Assignment, NodeId
 from changefeed.shards import Shards
 from changefeed.table import TableId
 from owner.tables.progress import NodeState, TableProgress

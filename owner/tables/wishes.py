@@ -30,7 +30,10 @@ from typing import TypeAlias
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, NodeId, Straggler, TableVerb
+from changefeed.records.ddl import DdlRecord, DdlState
+from changefeed.records.node import NodeId
+from changefeed.records.requests import TableVerb
+from changefeed.records.status import Straggler
 from changefeed.table import TableId
 from owner.ddl.stragglers import SKIPPABLE, StoredStraggler, Waiting, known_tables, name_is_taken, nameless
 from owner.tables.progress import TableProgress

@@ -27,7 +27,7 @@ import structlog
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_range import KeyRange
 from changefeed.position import Position
-from changefeed.records import CopiedChunk
+from changefeed.records.copy import CopiedChunk
 from coordination import failpoint
 from processor.copy.target_table import Creation, make_anew
 from processor.limits.limiter import UNLIMITED, Limiter

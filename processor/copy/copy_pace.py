@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from changefeed.records import CopyRate
+from changefeed.records.copy import CopyRate
 from changefeed.table import TableSize
 
 _SECONDS = 60.0

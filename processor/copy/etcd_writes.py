@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from changefeed.records import ChangefeedId, CopyPart, CopyRecord
+from changefeed.records.copy import CopyPart, CopyRecord
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId
 from coordination.etcd.protocol import Delete, DeletePrefix, Op, Put
 from coordination.layout import Layout, decode, encode

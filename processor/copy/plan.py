@@ -60,7 +60,7 @@ from typing import TypeAlias
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import CopyStage
+from changefeed.records.copy import CopyStage
 from changefeed.table import TableId
 from processor.copy.table_copy import TableCopy, beyond
 

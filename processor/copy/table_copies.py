@@ -17,7 +17,10 @@ from changefeed.config.configuration import OnOccupied
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import AssignedTable, ChangefeedId, CopyProgress, CopyRate, CopyStage, DdlRecord, DdlState
+from changefeed.records.copy import CopyProgress, CopyRate, CopyStage
+from changefeed.records.ddl import DdlRecord, DdlState
+from changefeed.records.node import AssignedTable
+from changefeed.records.requests import ChangefeedId
 from changefeed.shards import differing
 from changefeed.table import TableId, TableSchema, TableSize
 from coordination.etcd.protocol import KeyValue, Op

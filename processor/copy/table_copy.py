@@ -26,7 +26,7 @@ from changefeed.documents.document import Document
 from changefeed.documents.key_range import KeyRange, ranges_between
 from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.records import ChunkPiece, CopiedChunk, CopyFloor, CopyPart, CopyProgress, CopyRecord, CopyStage
+from changefeed.records.copy import ChunkPiece, CopiedChunk, CopyFloor, CopyPart, CopyProgress, CopyRecord, CopyStage
 from changefeed.table import TableSize
 from processor.task.copied_ranges import CopiedRanges
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from changefeed.errors import DdlUnsupported, TargetOccupied
-from changefeed.records import ObservedTable
+from changefeed.records.ddl import ObservedTable
 from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableName, TableSchema
 from sink.ddl import (

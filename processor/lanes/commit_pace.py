@@ -11,7 +11,7 @@ The oplog is the queue: what waits is read later, in one pass.
 from __future__ import annotations
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.records import Barrier
+from changefeed.records.ddl import Barrier
 from processor.lanes.lanes import LaneJob
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from changefeed.position import Position, Window
-from changefeed.records import Barrier
+from changefeed.records.ddl import Barrier
 from changefeed.table import TableId
 from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import Pace

@@ -46,7 +46,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position, Window
-from changefeed.records import Barrier
+from changefeed.records.ddl import Barrier
 from changefeed.table import TableId
 from processor.lanes.sink_share import SinkShare
 from processor.lanes.windows import Pace

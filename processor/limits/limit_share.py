@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from changefeed.records import NodeId, PositionReport
+from changefeed.records.node import NodeId, PositionReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

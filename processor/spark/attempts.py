@@ -24,7 +24,7 @@ from typing import TypeVar
 import structlog
 
 from changefeed.errors import RetryableError
-from changefeed.records import NodeId
+from changefeed.records.node import NodeId
 from coordination.epoch_guard import BUDGET
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore

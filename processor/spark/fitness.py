@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import NodeHealth
+from changefeed.records.node import NodeHealth
 
 DOUBT = timedelta(seconds=30)
 """How long a probe may be silent, if Spark ran jobs before: more than the start of a JVM takes on a busy machine."""

@@ -12,7 +12,7 @@ import structlog
 
 from changefeed.errors import PipelineUnavailable, SluiceError
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import NodeHealth
+from changefeed.records.node import NodeHealth
 from processor.copy.steps import CopyAnswers, CopyStep
 from processor.spark.fitness import Fitness
 from processor.spark.pipeline import Pipeline, SharedContext

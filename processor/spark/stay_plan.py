@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from typing import Any
 import structlog
 
 from changefeed.errors import PipelineUnavailable
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from processor.spark import stay_plan
 from processor.spark.runner import Group, SparkRunner
 from processor.spark.stay_plan import NextWindow, Room, Staying, StayLimits, Way

@@ -34,7 +34,7 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.documents.bson_order import compare
 from changefeed.documents.document import Document
 from changefeed.event import RowType
-from changefeed.records import CopiedChunk
+from changefeed.records.copy import CopiedChunk
 from sink.row import RowChange
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)

@@ -13,7 +13,7 @@ from datetime import timedelta
 from changefeed.cluster_time import ClusterTime
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import RepairRequest
+from changefeed.records.requests import RepairRequest
 from changefeed.row_tally import RowTally
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableName

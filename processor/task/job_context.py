@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from coordination.etcd.config import EtcdConfig
 from credentials.secret_files import SecretFiles
 from processor.task.table_set import TableSet

@@ -15,7 +15,7 @@ from datetime import timedelta
 import structlog
 
 from changefeed.errors import FencedError, RetryableError
-from changefeed.records import ChangefeedStatus
+from changefeed.records.status import ChangefeedStatus
 from coordination.epoch_guard import BUDGET, LOOK_EVERY, EpochGuard
 from coordination.etcd.protocol import Etcd
 from coordination.layout import decode

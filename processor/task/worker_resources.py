@@ -28,7 +28,7 @@ from changefeed.config.sinks.sink_abilities import abilities_of
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError
 from changefeed.event import RowType
-from changefeed.records import ChangefeedInfo
+from changefeed.records.requests import ChangefeedInfo
 from changefeed.table import TableId, TableName, TableSchema
 from coordination import failpoint
 from coordination.etcd.client import EtcdClient

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from changefeed.records import DdlRecord, Observation
+from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableName
 from sink.ddl import DownstreamDdl, Skip
 

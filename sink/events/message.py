@@ -32,7 +32,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema, view_id
 from sink.ddl import (
     BeginAgain,

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import DdlAmbiguous
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Observation
+from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, Skip
 from sink.event_sink import NamedTables

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Observation
+from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, RenameTable, Skip, names_of
 from sink.events.formats.message_format import KeyedMessage, MessageFormat

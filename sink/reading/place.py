@@ -25,7 +25,7 @@ from pymongo import ReturnDocument
 from pymongo.write_concern import WriteConcern
 
 from changefeed.errors import FencedError, SinkRefused
-from changefeed.records import Observation
+from changefeed.records.ddl import Observation
 from changefeed.table import TableId
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated

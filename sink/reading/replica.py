@@ -20,7 +20,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import DdlRefused, InvariantError, TargetOccupied
 from changefeed.event import DdlType, RowType
-from changefeed.records import Observation
+from changefeed.records.ddl import Observation
 from changefeed.table import TableId, TableName
 from sink.ddl import (
     CreateIndexes,

@@ -18,7 +18,8 @@ from admin.cluster_reader import Changefeeds
 from admin.metrics import Metrics
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
-from changefeed.records import ChangefeedId, CopiedChunk
+from changefeed.records.copy import CopiedChunk
+from changefeed.records.requests import ChangefeedId
 from changefeed.row_tally import RowTally
 from processor.spark.jvm.spark_health import SparkHealth
 from tests.deployment.container_build import ROOT

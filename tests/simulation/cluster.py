@@ -19,15 +19,8 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.documents.document import REFERENCE, Document
 from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable, RetryableError
-from changefeed.records import (
-    ChangefeedId,
-    ChangefeedInfo,
-    DesiredState,
-    MoveRequest,
-    NodeId,
-    NodeRecord,
-    Role,
-)
+from changefeed.records.node import NodeId, NodeRecord, Role
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState, MoveRequest
 from coordination.decoded import Decoded
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd

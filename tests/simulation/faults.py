@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.records import DesiredState
+from changefeed.records.requests import DesiredState
 from tests.simulation.clockwork.machine import Process
 from tests.simulation.cluster import TTL, Cluster, Node
 from tests.simulation.user import User

@@ -26,7 +26,8 @@ import greenlet
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, OnDivergence
-from changefeed.records import ChangefeedId, ChangefeedInfo, Role
+from changefeed.records.node import Role
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from coordination.layout import encode
 from tests.simulation.clockwork.machine import Machine, Violation
 from tests.simulation.clockwork.substitutes import installed

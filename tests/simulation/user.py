@@ -15,7 +15,9 @@ from typing import Any
 import bson
 
 from changefeed.errors import HistoryLost
-from changefeed.records import DdlRecord, RepairRequest, SkipRequest, Straggler, TableRequest, TableVerb
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.requests import RepairRequest, SkipRequest, TableRequest, TableVerb
+from changefeed.records.status import Straggler
 from changefeed.table import TableId
 from coordination.layout import child, decode, encode
 from owner.ddl.stragglers import SKIPPABLE, known_tables

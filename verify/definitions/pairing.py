@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.glob import around_star, glob, literal
 from changefeed.config.tables.routes import Route
-from changefeed.records import ObservedTable
+from changefeed.records.ddl import ObservedTable
 from changefeed.table import TableName, TableSchema
 
 

@@ -11,7 +11,7 @@ from pymongo.errors import OperationFailure
 
 from changefeed.documents.document import Document
 from changefeed.errors import SinkRefused
-from changefeed.records import ObservedTable
+from changefeed.records.ddl import ObservedTable
 from changefeed.table import SYSTEM_DATABASES, TableName
 from sink.mongodb.codes import NAMESPACE_NOT_FOUND
 from sink.mongodb.connection import Client

@@ -22,7 +22,7 @@ from bench.run import OURS, Run
 from bench.workload import newest
 from changefeed.capture import Capture
 from changefeed.position import Position, Window
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter

@@ -22,7 +22,7 @@ from bench.product import Product, target_of
 from bench.result import Figure
 from bench.run import OURS
 from bench.workload import newest
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from devstack.stack import DevStack
 from source.connection import Client, connect
 

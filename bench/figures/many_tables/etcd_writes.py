@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 from bench.result import Figure
 from changefeed.config.configuration import Configuration
-from changefeed.records import ChangefeedId, ChangefeedInfo, NodeId, NodeRecord, Role
+from changefeed.records.node import NodeId, NodeRecord, Role
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from coordination.decoded import Decoded
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient

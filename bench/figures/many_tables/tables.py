@@ -27,7 +27,9 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.documents.document import Document
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedId, ChangefeedInfo, ChangefeedStatus, DdlRecord
+from changefeed.records.ddl import Barrier, DdlRecord
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from coordination.etcd.protocol import Put
 from coordination.fenced import batches

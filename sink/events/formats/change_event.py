@@ -25,7 +25,7 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType, RowType
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName
 from sink.ddl import (
     BeginAgain,

@@ -28,7 +28,7 @@ from changefeed.config.sinks.message_options import JsonMode, MessageOptions
 from changefeed.documents.row_key import only_id
 from changefeed.event import RowType
 from changefeed.position import Position
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
 from sink.events.extended_json import COMPACT, RELAXED, SPACED, STRICT, first_value, to_json

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.message_options import MessageEncoding
 from changefeed.position import Position
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
 from sink.events.extended_json import to_json

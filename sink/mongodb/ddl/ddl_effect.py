@@ -24,7 +24,7 @@ from typing import assert_never
 
 from changefeed.config.configuration import Ttl
 from changefeed.event import DdlType
-from changefeed.records import Observation, ObservedTable
+from changefeed.records.ddl import Observation, ObservedTable
 from changefeed.table import TableName
 from sink.ddl import (
     BeginAgain,

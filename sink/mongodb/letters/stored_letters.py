@@ -23,7 +23,7 @@ from pymongo.errors import OperationFailure
 from pymongo.write_concern import WriteConcern
 
 from changefeed.errors import SinkRefused
-from changefeed.records import LetterTotals
+from changefeed.records.status import LetterTotals
 from changefeed.table import TableId
 from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client

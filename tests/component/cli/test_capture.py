@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from changefeed.config.configuration import Configuration
-from changefeed.records import ChangefeedId, ChangefeedInfo
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put

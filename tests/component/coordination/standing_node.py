@@ -10,7 +10,7 @@ import sys
 from datetime import timedelta
 
 from changefeed.errors import FencedError
-from changefeed.records import Role
+from changefeed.records.node import Role
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from changefeed.records import NodeId
+from changefeed.records.node import NodeId
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
 from coordination.layout import Layout

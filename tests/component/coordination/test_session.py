@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from changefeed.records import Role
+from changefeed.records.node import Role
 from coordination.etcd.client import EtcdClient
 from coordination.layout import Layout
 from coordination.session import open_session

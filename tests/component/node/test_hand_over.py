@@ -11,17 +11,10 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    Assignment,
-    Barrier,
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    DesiredState,
-    NodeId,
-    Role,
-)
+from changefeed.records.ddl import Barrier
+from changefeed.records.node import AssignedTable, Assignment, NodeId, Role
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig

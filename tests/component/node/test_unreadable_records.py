@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from changefeed.records import ChangefeedId, NodeId
+from changefeed.records.node import NodeId
+from changefeed.records.requests import ChangefeedId
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put

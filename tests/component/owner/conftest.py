@@ -22,21 +22,18 @@ from changefeed.config.configuration import Configuration
 from changefeed.errors import CoordinationUnavailable
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import (
-    Barrier,
+from changefeed.records.ddl import Barrier, DdlRecord
+from changefeed.records.node import NodeId, NodeRecord
+from changefeed.records.requests import (
     ChangefeedId,
     ChangefeedInfo,
-    ChangefeedStatus,
-    DdlRecord,
     DesiredState,
     MoveRequest,
-    NodeId,
-    NodeRecord,
     Reroute,
-    Straggler,
     TableRequest,
     TableVerb,
 )
+from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId
 from coordination import failpoint
 from coordination.decoded import Decoded

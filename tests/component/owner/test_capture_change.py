@@ -6,7 +6,8 @@ import pytest
 
 from changefeed.capture import Capture
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, DdlState, DesiredState
+from changefeed.records.ddl import DdlState
+from changefeed.records.requests import ChangefeedId, DesiredState
 from tests.component.owner.conftest import Cluster
 
 pytestmark = pytest.mark.since("6.0")  # on earlier servers both captures read DDL from the oplog

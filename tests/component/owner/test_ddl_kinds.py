@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson.binary import Binary
 
-from changefeed.records import DdlState
+from changefeed.records.ddl import DdlState
 from tests.component.owner.conftest import Cluster, Database
 
 _FIFTY_YEARS = 50 * 365 * 86_400

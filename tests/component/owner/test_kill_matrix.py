@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from tests.component.owner.conftest import Cluster, Database
 
 POINTS = ["ddl_recorded", "ddl_observed", "ddl_released"]

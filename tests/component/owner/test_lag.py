@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from devstack.mongodb.server import Client, MongoDB
 from tests.component.owner.conftest import Cluster
 

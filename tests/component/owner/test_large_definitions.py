@@ -10,7 +10,7 @@ from pymongo import IndexModel
 
 from changefeed.capture import Capture
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, DesiredState
+from changefeed.records.requests import ChangefeedId, DesiredState
 from tests.component.owner.conftest import Cluster, Database
 from tests.component.owner.test_ddl_kinds import options
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from changefeed.records import ChangefeedId, NodeId
+from changefeed.records.node import NodeId
+from changefeed.records.requests import ChangefeedId
 from devstack.scripted_processor import ScriptedProcessor
 from tests.component.owner.conftest import Cluster
 

@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from changefeed.records import DdlState
+from changefeed.records.ddl import DdlState
 from tests.component.owner.conftest import Cluster
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, TableVerb
+from changefeed.records.requests import ChangefeedId, TableVerb
 from tests.component.owner.conftest import Cluster
 from tests.component.owner.tables.test_filter_change import id_of
 

@@ -13,7 +13,8 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, DesiredState, Scope, SkipRequest, TableVerb
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.requests import DesiredState, SkipRequest, TableVerb
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Put
 from coordination.layout import encode

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from changefeed.config.configuration import Configuration
-from changefeed.records import ChangefeedId, DesiredState, NodeId, NodeRecord, PositionReport
+from changefeed.records.node import NodeId, NodeRecord, PositionReport
+from changefeed.records.requests import ChangefeedId, DesiredState
 from coordination import failpoint
 from coordination.etcd.protocol import Put
 from coordination.layout import decode, encode

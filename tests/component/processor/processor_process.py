@@ -7,7 +7,7 @@ import sys
 import threading
 from datetime import timedelta
 
-from changefeed.records import Role
+from changefeed.records.node import Role
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout

@@ -11,18 +11,10 @@ from changefeed.config.configuration import Configuration
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    Assignment,
-    Barrier,
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    DdlRecord,
-    NodeId,
-    PositionReport,
-    Scope,
-)
+from changefeed.records.ddl import Barrier, DdlRecord, Scope
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.protocol import DeletePrefix, Etcd, Put
 from coordination.layout import Layout, encode

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from devstack.mongodb.server import Client, MongoDB
 from tests.component.processor.conftest import ReplicatingCluster
 from tests.component.processor.workload import Beside, write

@@ -9,7 +9,7 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from source.oplog.window import newest_time
 from tests.component.processor.conftest import ReplicatingCluster
 from tests.until import PATIENCE_SECONDS

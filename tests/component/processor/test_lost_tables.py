@@ -6,7 +6,7 @@ from functools import partial
 
 from changefeed.errors import HistoryLost
 from changefeed.lifecycle import State
-from changefeed.records import TableVerb
+from changefeed.records.requests import TableVerb
 from changefeed.table import TableId
 from devstack.mongodb.server import Client, MongoDB
 from source.oplog.window import majority_time

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from devstack.mongodb.server import TESTING, Client, MongoDB
 from tests.component.processor.conftest import ReplicatingCluster
 from tests.conftest import ReplicaSets

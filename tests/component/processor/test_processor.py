@@ -8,7 +8,8 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, DesiredState, NodeId
+from changefeed.records.node import NodeId
+from changefeed.records.requests import ChangefeedId, DesiredState
 from changefeed.table import TableName
 from tests.component.processor.conftest import ReplicatingCluster
 from tests.component.processor.workload import Beside, many_operations, write

@@ -9,7 +9,7 @@ from pymongo import WriteConcern
 
 from changefeed.capture import Capture
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, DesiredState
+from changefeed.records.requests import ChangefeedId, DesiredState
 from tests.component.processor.conftest import ReplicatingCluster
 
 _ENTRIES, _BATCH = 200_000, 20_000

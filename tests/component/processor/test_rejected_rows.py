@@ -12,7 +12,7 @@ from pymongo import ASCENDING
 from admin.desired.desired_store import DesiredStore
 from changefeed.capture import Capture
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, TableVerb
+from changefeed.records.requests import ChangefeedId, TableVerb
 from changefeed.table import TableId, TableName
 from sink.mongodb.letters.dead_letter import MOST_LETTERS
 from sink.mongodb.letters.open_letters import LetterBox

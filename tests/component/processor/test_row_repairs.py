@@ -12,7 +12,7 @@ import bson
 import pytest
 
 from admin.desired.desired_store import DesiredStore
-from changefeed.records import ChangefeedId, RepairRequest
+from changefeed.records.requests import ChangefeedId, RepairRequest
 from changefeed.table import TableId
 from tests.component.processor.conftest import ReplicatingCluster
 

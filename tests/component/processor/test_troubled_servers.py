@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from devstack.mongodb.server import TESTING, Client, MongoDB
 from tests.component.processor.conftest import ReplicatingCluster
 

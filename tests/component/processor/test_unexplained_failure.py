@@ -9,7 +9,7 @@ import bson
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.errors import InvariantError
-from changefeed.records import Straggler
+from changefeed.records.status import Straggler
 from coordination.layout import child, decode
 from tests.component.processor.conftest import ReplicatingCluster
 

@@ -15,7 +15,8 @@ from changefeed.config.configuration import Configuration, OnDivergence
 from changefeed.event import RowType
 from changefeed.lifecycle import Lifecycle
 from changefeed.position import Position, Window
-from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put

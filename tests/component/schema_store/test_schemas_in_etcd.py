@@ -12,7 +12,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, DdlRecord, DdlState, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
 from coordination.etcd.client import EtcdClient

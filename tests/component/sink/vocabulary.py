@@ -10,7 +10,7 @@ import bson
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Observation, Scope
+from changefeed.records.ddl import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from sink.event_sink import NamedTables
 from sink.reading.shown import Content, Copied, CopyBegins

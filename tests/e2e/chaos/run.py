@@ -17,7 +17,8 @@ from pathlib import Path
 from random import Random
 
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, ChangefeedStatus
+from changefeed.records.requests import ChangefeedId
+from changefeed.records.status import ChangefeedStatus
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout, decode

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from changefeed.records import ChangefeedId, DdlRecord, DdlState
+from changefeed.records.ddl import DdlRecord, DdlState
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId
 from tests.e2e.failover.ddl_kinds import KINDS, Database, Kind, commands_had
 from tests.e2e.failover.holds import Point

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, DdlRecord, MoveRequest, NodeId, Role
+from changefeed.records.ddl import DdlRecord
+from changefeed.records.node import NodeId, Role
+from changefeed.records.requests import ChangefeedId, MoveRequest
 from changefeed.table import TableId
 from coordination import failpoint
 from coordination.decoded import Decoded

@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 from pymongo.errors import PyMongoError
 
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, ChangefeedStatus
+from changefeed.records.requests import ChangefeedId
+from changefeed.records.status import ChangefeedStatus
 from coordination.layout import Layout, decode
 from coordination.mirror import Mirror
 

@@ -6,17 +6,10 @@ from collections.abc import Callable, Iterable
 
 from changefeed.event import OWN_DDL, DdlType
 from changefeed.position import Position
-from changefeed.records import (
-    Barrier,
-    CopyRecord,
-    CopyStage,
-    DdlRecord,
-    DdlState,
-    NodeId,
-    NodeRecord,
-    PositionReport,
-    Straggler,
-)
+from changefeed.records.copy import CopyRecord, CopyStage
+from changefeed.records.ddl import Barrier, DdlRecord, DdlState
+from changefeed.records.node import NodeId, NodeRecord, PositionReport
+from changefeed.records.status import Straggler
 from changefeed.table import TableId
 from coordination.etcd.protocol import Change, KeyValue
 from coordination.layout import child

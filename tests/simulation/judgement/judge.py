@@ -40,12 +40,9 @@ from changefeed.errors import Divergence, HistoryLost
 from changefeed.event import OWN_DDL, DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
-from changefeed.records import (
-    ChangefeedStatus,
-    DdlRecord,
-    DdlState,
-    NodeId,
-)
+from changefeed.records.ddl import DdlRecord, DdlState
+from changefeed.records.node import NodeId
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change
 from coordination.layout import child

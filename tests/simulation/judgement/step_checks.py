@@ -9,7 +9,7 @@ from typing import Any
 
 from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from owner.ddl import barrier
 from owner.ddl.barrier import BarrierDecision, CheckpointOf
 from owner.ddl.stragglers import NOTHING, Waiting

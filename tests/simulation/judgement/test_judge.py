@@ -15,7 +15,9 @@ from changefeed.errors import SinkRefused
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, NodeId, Scope, Straggler
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.node import NodeId
+from changefeed.records.status import Straggler
 from changefeed.table import TableId, TableName
 from coordination.etcd.protocol import Change, KeyValue
 from coordination.layout import encode

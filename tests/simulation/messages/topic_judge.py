@@ -25,7 +25,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.event import DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState
+from changefeed.records.ddl import DdlRecord, DdlState
 from changefeed.table import TableId
 from sink.events.pos import position_of
 from sink.kafka.reading.kafka_reader import KafkaReader

@@ -20,7 +20,7 @@ import processor.lanes.lane_plan
 from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import Barrier, DdlRecord, DdlState
+from changefeed.records.ddl import Barrier, DdlRecord, DdlState
 from changefeed.table import TableId
 from coordination.etcd.protocol import Delete
 from coordination.fenced import FencedStore

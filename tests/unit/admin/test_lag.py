@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from admin.lag import lag_at, node_lag, slowest
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, ChangefeedStatus, NodeId, PositionReport
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

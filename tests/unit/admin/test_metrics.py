@@ -8,7 +8,8 @@ from datetime import timedelta
 from admin.metrics import Metrics
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
-from changefeed.records import ChangefeedId, CopiedChunk
+from changefeed.records.copy import CopiedChunk
+from changefeed.records.requests import ChangefeedId
 from changefeed.row_tally import RowTally
 
 HERE, GONE = ChangefeedId("here"), ChangefeedId("gone")

@@ -11,7 +11,9 @@ from changefeed.errors import DdlRefused
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedStatus, DdlRecord, DdlState, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.requests import ChangefeedId
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableName
 
 NOW = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)

@@ -9,7 +9,9 @@ from admin.cluster_reader import ClusterReader, tables_of
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState
+from changefeed.records.ddl import DdlRecord, DdlState
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put

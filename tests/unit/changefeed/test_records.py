@@ -13,7 +13,10 @@ from changefeed.config.configuration import Configuration
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import Barrier, ChangefeedInfo, ChangefeedStatus, DdlRecord, DdlState, PositionReport, Scope
+from changefeed.records.ddl import Barrier, DdlRecord, DdlState, Scope
+from changefeed.records.node import PositionReport
+from changefeed.records.requests import ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -15,27 +15,11 @@ from changefeed.documents.document import Document
 from changefeed.errors import HistoryLost
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    Assignment,
-    Barrier,
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    CopiedChunk,
-    CopyFloor,
-    CopyPart,
-    CopyProgress,
-    CopyRate,
-    CopyRecord,
-    CopyStage,
-    LetterTotals,
-    NodeId,
-    NodeRecord,
-    PositionReport,
-    Role,
-    RowCounts,
-)
+from changefeed.records.copy import CopiedChunk, CopyFloor, CopyPart, CopyProgress, CopyRate, CopyRecord, CopyStage
+from changefeed.records.ddl import Barrier
+from changefeed.records.node import AssignedTable, Assignment, NodeId, NodeRecord, PositionReport, Role, RowCounts
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus, LetterTotals
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from cli import cells
 from cli.changefeed_view import changed_line, facts

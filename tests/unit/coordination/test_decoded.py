@@ -5,18 +5,9 @@ from datetime import UTC, datetime, timedelta
 from structlog.testing import capture_logs
 
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    Assignment,
-    Barrier,
-    ChangefeedId,
-    NodeId,
-    NodeRecord,
-    PositionReport,
-    Role,
-    TableRequest,
-    TableVerb,
-)
+from changefeed.records.ddl import Barrier
+from changefeed.records.node import AssignedTable, Assignment, NodeId, NodeRecord, PositionReport, Role
+from changefeed.records.requests import ChangefeedId, TableRequest, TableVerb
 from changefeed.table import TableId
 from coordination.decoded import Decoded
 from coordination.etcd.memory import MemoryEtcd

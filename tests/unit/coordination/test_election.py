@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 
 from changefeed.errors import CoordinationUnavailable, FencedError, OutcomeUnknown
-from changefeed.records import ChangefeedId, NodeId
+from changefeed.records.node import NodeId
+from changefeed.records.requests import ChangefeedId
 from coordination.election import Candidate, ElectedOwner, owner_in
 from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import Put

@@ -12,7 +12,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import CoordinationUnavailable, DefinitionsTooLarge, OutcomeUnknown, RecordUnreadable
 from changefeed.position import Position
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
 from coordination.etcd.memory import MemoryClient, MemoryEtcd

@@ -13,21 +13,10 @@ from changefeed.errors import RecordUnreadable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle
 from changefeed.position import Position
-from changefeed.records import (
-    Barrier,
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    DdlRecord,
-    DdlState,
-    NodeId,
-    NodeRecord,
-    Observation,
-    ObservedTable,
-    PositionReport,
-    Role,
-    Scope,
-)
+from changefeed.records.ddl import Barrier, DdlRecord, DdlState, Observation, ObservedTable, Scope
+from changefeed.records.node import NodeId, NodeRecord, PositionReport, Role
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.protocol import KeyValue
 from coordination.layout import (

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, PositionReport
+from changefeed.records.node import AssignedTable, Assignment, PositionReport
 from changefeed.shards import PARTS, part_of
 from changefeed.table import TableId
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, KeyValue, Op, Put

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changefeed.errors import FencedError
-from changefeed.records import NodeId, NodeRecord, Role
+from changefeed.records.node import NodeId, NodeRecord, Role
 from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore

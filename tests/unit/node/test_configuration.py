@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from changefeed.errors import ConfigurationError
-from changefeed.records import Role
+from changefeed.records.node import Role
 from credentials.secret_files import SecretFiles
 from node.configuration import NodeConfiguration, loopback
 

@@ -9,7 +9,7 @@ import pytest
 
 from changefeed.errors import PipelineUnavailable
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import NodeHealth, NodeId, NodeRecord, Role
+from changefeed.records.node import NodeHealth, NodeId, NodeRecord, Role
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import KeyValue, Put
 from coordination.layout import decode, encode

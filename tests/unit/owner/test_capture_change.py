@@ -11,7 +11,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.table import TableName
 from owner.capture_change import Standing, obstacle
 

@@ -16,25 +16,10 @@ from changefeed.config.configuration import Configuration
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    Assignment,
-    Barrier,
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    DdlRecord,
-    DdlState,
-    DesiredState,
-    NodeId,
-    Observation,
-    PositionReport,
-    Role,
-    Scope,
-    Straggler,
-    TableRequest,
-    TableVerb,
-)
+from changefeed.records.ddl import Barrier, DdlRecord, DdlState, Observation, Scope
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport, Role
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState, TableRequest, TableVerb
+from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
 from coordination.etcd.memory import MemoryEtcd

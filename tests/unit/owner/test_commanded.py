@@ -9,7 +9,8 @@ from random import Random
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import Lifecycle, State
-from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+from changefeed.records.requests import ChangefeedInfo, DesiredState
+from changefeed.records.status import ChangefeedStatus
 from owner.decision.status import commanded
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

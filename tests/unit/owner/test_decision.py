@@ -28,18 +28,11 @@ from changefeed.errors import (
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import (
-    Barrier,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    CopyProgress,
-    DdlRecord,
-    DdlState,
-    NodeId,
-    PositionReport,
-    Straggler,
-    TableVerb,
-)
+from changefeed.records.copy import CopyProgress
+from changefeed.records.ddl import Barrier, DdlRecord, DdlState
+from changefeed.records.node import NodeId, PositionReport
+from changefeed.records.requests import ChangefeedInfo, TableVerb
+from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from coordination.large.large_values import LARGE_BYTES, MOST_BYTES

@@ -32,17 +32,10 @@ from changefeed.errors import DdlRefused, RowRejected
 from changefeed.event import OWN_DDL, DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import (
-    Barrier,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    DdlRecord,
-    DdlState,
-    NodeId,
-    Observation,
-    Straggler,
-    TableVerb,
-)
+from changefeed.records.ddl import Barrier, DdlRecord, DdlState, Observation
+from changefeed.records.node import NodeId
+from changefeed.records.requests import ChangefeedInfo, TableVerb
+from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId, TableName, TableSchema
 from owner.ddl import barrier
 from owner.ddl.scope import DdlClassifier

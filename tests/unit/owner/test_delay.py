@@ -6,7 +6,7 @@ from typing import Any
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.position import Position
-from changefeed.records import ChangefeedStatus
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 from owner.delay import horizon
 

@@ -11,22 +11,10 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    Assignment,
-    Barrier,
-    ChangefeedId,
-    ChangefeedStatus,
-    DdlRecord,
-    DdlState,
-    NodeId,
-    PositionReport,
-    RowCounts,
-    Scope,
-    Straggler,
-    TableRequest,
-    TableVerb,
-)
+from changefeed.records.ddl import Barrier, DdlRecord, DdlState, Scope
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport, RowCounts
+from changefeed.records.requests import ChangefeedId, TableRequest, TableVerb
+from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.shards import part_of
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.memory import MemoryClient, MemoryEtcd

@@ -14,7 +14,8 @@ from changefeed.config.tables.pattern import TablePattern
 from changefeed.config.tables.routes import Routes
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState
+from changefeed.records.requests import ChangefeedInfo, DesiredState
+from changefeed.records.status import ChangefeedStatus
 from owner.phase import Phase, phase_of
 
 AT = Position(ClusterTime(100, 1))

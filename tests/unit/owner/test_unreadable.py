@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from changefeed.config.configuration import Configuration
 from changefeed.errors import RecordUnreadable
-from changefeed.records import ChangefeedId, ChangefeedInfo, DesiredState, NodeId
+from changefeed.records.node import NodeId
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore

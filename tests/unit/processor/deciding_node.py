@@ -10,7 +10,8 @@ from changefeed.errors import SluiceError
 from changefeed.event import RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, Barrier, PositionReport
+from changefeed.records.ddl import Barrier
+from changefeed.records.node import AssignedTable, Assignment, PositionReport
 from changefeed.row_tally import RowTally
 from changefeed.table import TableId
 from processor import decision

@@ -15,19 +15,10 @@ from changefeed.config.configuration import Configuration
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    Assignment,
-    Barrier,
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    DdlRecord,
-    DdlState,
-    NodeId,
-    PositionReport,
-    Scope,
-)
+from changefeed.records.ddl import Barrier, DdlRecord, DdlState, Scope
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
 from coordination.etcd.config import EtcdConfig

@@ -13,7 +13,10 @@ from changefeed.documents.document import Document
 from changefeed.errors import ConflictError, PipelineUnavailable, RowRejected, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
-from changefeed.records import ChangefeedStatus, DdlRecord, DdlState, PositionReport, RepairRequest, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.node import PositionReport
+from changefeed.records.requests import RepairRequest
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.protocol import Delete
 from processor.task.job import JobOutcome

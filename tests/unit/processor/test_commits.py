@@ -13,7 +13,8 @@ from changefeed.documents.key_range import KeyRange
 from changefeed.errors import SinkUnavailable, SluiceError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
-from changefeed.records import CopiedChunk, DdlState
+from changefeed.records.copy import CopiedChunk
+from changefeed.records.ddl import DdlState
 from changefeed.table import TableId, TableName, TableSchema
 from processor.commits import Commits
 from processor.copy.chunk_copy import ReadChunk

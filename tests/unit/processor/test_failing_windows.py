@@ -19,7 +19,8 @@ from changefeed.errors import (
     SluiceError,
 )
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import AssignedTable, Assignment, Barrier
+from changefeed.records.ddl import Barrier
+from changefeed.records.node import AssignedTable, Assignment
 from changefeed.table import TableId
 from processor import decision
 from processor.lanes.lane_plan import Paces

@@ -5,7 +5,8 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import ConflictError, OutcomeUnknown
 from changefeed.position import Position
-from changefeed.records import ChangefeedId, NodeId, PositionReport
+from changefeed.records.node import NodeId, PositionReport
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId
 from coordination.decoded import Decoded
 from coordination.etcd.memory import MemoryClient, MemoryEtcd

@@ -12,7 +12,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from schema_store.store import SchemaStore, fold
 from tests.unit.schema_store.histories import NAMES, History, answers, histories

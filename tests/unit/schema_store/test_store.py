@@ -15,7 +15,7 @@ from changefeed.config.tables.filter import Disposition
 from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from schema_store.store import FoldStep, SchemaStore, fold
 from schema_store.versions import SchemaVersions

@@ -11,7 +11,7 @@ from changefeed.documents.document import EMPTY
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import Observation, ObservedTable
+from changefeed.records.ddl import Observation, ObservedTable
 from changefeed.table import TableId, TableName
 from sink.ddl import (
     CreateIndexes,

@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.position import Position
-from changefeed.records import ObservedTable
+from changefeed.records.ddl import ObservedTable
 from changefeed.table import TableId, TableKind, TableName, TableSchema, TableSize
 from sink.mongodb.connection import Client
 from verify.definitions.pairing import Pair

@@ -6,7 +6,7 @@ import pytest
 from pymongo.database import Database
 
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, DesiredState
+from changefeed.records.requests import ChangefeedId, DesiredState
 from changefeed.table import TableId
 from tests.component.owner.conftest import Cluster
 

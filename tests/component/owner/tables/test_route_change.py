@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from changefeed.lifecycle import State
-from changefeed.records import ChangefeedId, DesiredState, Reroute
+from changefeed.records.requests import ChangefeedId, DesiredState, Reroute
 from tests.component.owner.conftest import Cluster
 from tests.component.owner.tables.test_filter_change import id_of, view_of
 

@@ -17,7 +17,8 @@ from changefeed.documents.key_range import KeyRange
 from changefeed.errors import RetryableError
 from changefeed.event import RowType
 from changefeed.position import Position, Window
-from changefeed.records import ChangefeedId, CopiedChunk, CopyPart, CopyRecord, CopyStage
+from changefeed.records.copy import CopiedChunk, CopyPart, CopyRecord, CopyStage
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableName
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig

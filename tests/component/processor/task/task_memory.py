@@ -18,7 +18,8 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import Lifecycle
 from changefeed.position import Position, Window
-from changefeed.records import ChangefeedId, ChangefeedInfo, ChangefeedStatus
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig

@@ -18,7 +18,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import DdlAmbiguous, SinkUnavailable, TargetOccupied
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position, Window
-from changefeed.records import DdlRecord, Scope
+from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableName
 from sink.ddl import BeginAgain, DropTables
 from sink.events.pos import pos_of

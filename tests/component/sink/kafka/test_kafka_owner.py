@@ -13,7 +13,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
-from changefeed.records import DdlRecord, Observation, Scope
+from changefeed.records.ddl import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, DropTables, RenameTable, Skip

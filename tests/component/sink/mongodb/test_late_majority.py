@@ -11,7 +11,7 @@ from pymongo import WriteConcern
 
 from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import SinkMajorityStalled
-from changefeed.records import Observation
+from changefeed.records.ddl import Observation
 from changefeed.table import TableName
 from devstack.mongodb.server import TESTING, Client
 from sink.ddl import CreateIndexes, CreateTable

@@ -12,15 +12,9 @@ from admin.desired.desired_store import DesiredStore
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError, ConflictError, NotFoundError, WrongState
-from changefeed.records import (
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    DesiredState,
-    NodeId,
-    RepairRequest,
-    TableVerb,
-)
+from changefeed.records.node import NodeId
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState, RepairRequest, TableVerb
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 from coordination.election import ElectedOwner
 from coordination.etcd.memory import MemoryClient, MemoryEtcd

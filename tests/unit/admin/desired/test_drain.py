@@ -9,7 +9,7 @@ import pytest
 
 from admin.desired.desired_store import DesiredStore
 from changefeed.errors import NotFoundError, WrongState
-from changefeed.records import NodeHealth, NodeId, NodeRecord, Role
+from changefeed.records.node import NodeHealth, NodeId, NodeRecord, Role
 from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import Committed, Compare, Op, Put, Refused
 from coordination.layout import Layout, decode, encode

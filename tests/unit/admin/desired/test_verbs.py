@@ -22,7 +22,8 @@ from changefeed.config.tables.routes import Routes
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import ChangefeedInfo, ChangefeedStatus, DesiredState, Reroute
+from changefeed.records.requests import ChangefeedInfo, DesiredState, Reroute
+from changefeed.records.status import ChangefeedStatus
 from coordination.etcd.protocol import KeyValue
 from coordination.layout import decode, encode, readable
 

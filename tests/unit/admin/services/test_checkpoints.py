@@ -13,15 +13,9 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    Assignment,
-    ChangefeedId,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    NodeId,
-    PositionReport,
-)
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
+from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put

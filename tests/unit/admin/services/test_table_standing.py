@@ -12,7 +12,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import PipelineUnavailable
 from changefeed.lifecycle import ErrorReport, State
 from changefeed.position import Position
-from changefeed.records import NodeId
+from changefeed.records.node import NodeId
 from changefeed.table import TableKind
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

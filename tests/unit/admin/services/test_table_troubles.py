@@ -13,7 +13,8 @@ from changefeed.errors import HistoryLost, SinkRefused
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Scope, Straggler
+from changefeed.records.ddl import DdlRecord, Scope
+from changefeed.records.status import Straggler
 from changefeed.table import TableId, TableName
 from owner.ddl.stragglers import StoredStraggler
 

@@ -12,7 +12,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.table import TableId, TableName
 from owner.ddl import barrier
 from tests.work import lines_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from owner.ddl.in_flight import InFlightDdl
 from tests.until import PATIENCE_SECONDS
 

@@ -21,7 +21,7 @@ from changefeed.errors import (
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Observation, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Observation, Scope
 from owner.ddl.steps import (
     Applied,
     Apply,

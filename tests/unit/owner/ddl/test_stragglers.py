@@ -10,7 +10,8 @@ from changefeed.errors import DdlRefused, HistoryLost
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Scope, Straggler
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.status import Straggler
 from changefeed.table import TableId, TableName
 from owner.ddl import barrier
 from owner.ddl.stragglers import NOTHING, StoredStraggler, Waiting, not_awaited, wait

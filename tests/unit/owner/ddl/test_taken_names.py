@@ -10,7 +10,7 @@ from changefeed.config.tables.filter import Disposition, Filter
 from changefeed.config.tables.routes import Routes
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Scope
+from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.stragglers import nameless, wait

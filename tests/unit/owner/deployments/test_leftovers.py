@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from changefeed.errors import SinkUnavailable
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from owner.deployments.leftovers import Gone, Leftovers
 from tests.unit.owner.deployments.at_once import AtOnce
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from changefeed.errors import SinkUnavailable
-from changefeed.records import LetterTotals
+from changefeed.records.status import LetterTotals
 from owner.background import Background
 from owner.deployments.letter_count import LetterCount
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, NodeId, PositionReport
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
 from changefeed.table import TableId
 from owner.deployments.lost_tables import lost_alone, others_go_on
 from owner.tables.progress import Floor, NodeState, TableProgress

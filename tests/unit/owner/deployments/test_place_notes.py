@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from changefeed.errors import SourceUnavailable
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from owner.background import Background
 from owner.deployments import place_notes
 from owner.deployments.place_notes import PlaceNotes

@@ -9,7 +9,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SinkUnavailable
 from changefeed.position import Position
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName
 from owner.deployments import watermarks
 from owner.deployments.watermarks import Watermarks

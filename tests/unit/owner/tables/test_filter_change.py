@@ -19,7 +19,8 @@ from changefeed.errors import ConfigurationError, NameTaken
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import AssignedTable, DdlRecord, DdlState, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.node import AssignedTable
 from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema, view_id
 from owner.tables.filter_change import (
     abandoned_copies,

@@ -10,7 +10,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import AssignedTable, DdlRecord, DdlState, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.node import AssignedTable
 from changefeed.table import TableId, TableName, TableSchema
 from owner.tables.known_tables import KnownTables
 from schema_store.store import fold

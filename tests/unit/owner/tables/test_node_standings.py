@@ -10,7 +10,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import DdlRefused, PipelineUnavailable, SluiceError, SourceMajorityStalled, SourceUnavailable
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, NodeHealth, NodeId, NodeRecord, PositionReport, Role
+from changefeed.records.node import AssignedTable, Assignment, NodeHealth, NodeId, NodeRecord, PositionReport, Role
 from changefeed.table import TableId
 from owner.tables.node_standings import HOLD, PATIENCE, NodeStandings, without_nodes
 from owner.tables.progress import NodeState

@@ -12,7 +12,9 @@ from changefeed.errors import DdlRefused, HistoryLost, RowRejected
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Scope, Straggler, TableVerb
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.requests import TableVerb
+from changefeed.records.status import Straggler
 from changefeed.table import TableId, TableName
 from owner.ddl.steps import Observe
 from owner.ddl.stragglers import StoredStraggler

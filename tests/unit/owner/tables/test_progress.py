@@ -10,16 +10,9 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import (
-    AssignedTable,
-    Assignment,
-    DdlRecord,
-    DdlState,
-    NodeId,
-    PositionReport,
-    Scope,
-    Straggler,
-)
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
+from changefeed.records.status import Straggler
 from changefeed.table import TableId
 from owner.tables.progress import Floor, NodeState, TableProgress
 

@@ -16,7 +16,9 @@ from changefeed.errors import HistoryLost
 from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import Barrier, DdlRecord, DdlState, Scope, Straggler, TableVerb
+from changefeed.records.ddl import Barrier, DdlRecord, DdlState, Scope
+from changefeed.records.requests import TableVerb
+from changefeed.records.status import Straggler
 from changefeed.sharded.history import ShardedHistory
 from changefeed.table import Beside, TableId, TableKind, TableName, definition_of
 from owner.ddl.stragglers import NOTHING, StoredStraggler

@@ -9,7 +9,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.tables.routes import Routes
 from changefeed.position import Position
-from changefeed.records import Observation, TargetRename
+from changefeed.records.ddl import Observation, TargetRename
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.tables.route_change import Place, places, ready, rename_problems, undecided
 

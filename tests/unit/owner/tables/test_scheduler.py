@@ -14,7 +14,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, DdlRecord, DdlState, NodeId, PositionReport, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
 from changefeed.table import TableId, TableName
 from owner.tables.progress import Floor, NodeState, TableProgress
 from owner.tables.scheduler import (

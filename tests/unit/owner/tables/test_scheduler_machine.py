@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.records import AssignedTable, Assignment, NodeId, PositionReport
+from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
 from changefeed.table import TableId
 from owner.tables.progress import Floor, NodeState, TableProgress
 from owner.tables.scheduler import Assign, ForgetMove, ForgetNode, SchedulerAction, assignments_after, decide

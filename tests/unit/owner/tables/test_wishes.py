@@ -12,7 +12,10 @@ from changefeed.errors import DdlRefused, HistoryLost, InvariantError, RowReject
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, NodeId, Scope, Straggler, TableVerb
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
+from changefeed.records.node import NodeId
+from changefeed.records.requests import TableVerb
+from changefeed.records.status import Straggler
 from changefeed.table import TableId, TableName
 from owner.ddl.stragglers import StoredStraggler, Waiting
 from owner.tables.progress import Floor, TableProgress

@@ -10,7 +10,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.documents.key_range import KeyRange
 from changefeed.lifecycle import ErrorReport
-from changefeed.records import CopiedChunk, CopyRecord, CopyStage, DdlState
+from changefeed.records.copy import CopiedChunk, CopyRecord, CopyStage
+from changefeed.records.ddl import DdlState
 from changefeed.table import Beside, TableId, TableName, TableSchema
 from coordination.layout import decode
 from processor.copy.chunk_copy import ReadChunk

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from changefeed.records import CopyRate
+from changefeed.records.copy import CopyRate
 from changefeed.table import TableSize
 from processor.copy.copy_pace import CopyPace
 

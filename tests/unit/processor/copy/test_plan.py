@@ -12,7 +12,7 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import CopiedChunk
+from changefeed.records.copy import CopiedChunk
 from changefeed.table import TableId, TableName
 from processor.copy.plan import (
     Begin,

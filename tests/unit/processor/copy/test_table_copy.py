@@ -11,7 +11,7 @@ from changefeed.documents.document import Document
 from changefeed.documents.key_range import KeyRange
 from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.records import CopiedChunk, CopyFloor, CopyPart, CopyProgress, CopyRecord, CopyStage
+from changefeed.records.copy import CopiedChunk, CopyFloor, CopyPart, CopyProgress, CopyRecord, CopyStage
 from changefeed.table import TableSize
 from coordination.etcd.protocol import MAX_TXN_BYTES, KeyValue
 from coordination.layout import decode, encode

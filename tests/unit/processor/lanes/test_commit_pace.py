@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
-from changefeed.records import Barrier
+from changefeed.records.ddl import Barrier
 from changefeed.table import TableId
 from processor.lanes.commit_pace import unhurried
 from processor.lanes.lanes import LaneJob

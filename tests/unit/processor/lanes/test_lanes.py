@@ -5,7 +5,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.position import Position, Window
-from changefeed.records import Barrier
+from changefeed.records.ddl import Barrier
 from changefeed.table import TableId
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
 from processor.lanes.lanes import LaneJob, Lanes

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.records import Barrier
+from changefeed.records.ddl import Barrier
 from changefeed.table import TableId
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
 from processor.lanes.lanes import ApartLane, LaneJob, Lanes

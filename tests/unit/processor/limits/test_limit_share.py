@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.records import NodeId, PositionReport
+from changefeed.records.node import NodeId, PositionReport
 from processor.limits.limit_share import LimitShares
 
 RUN = 3

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from changefeed.errors import PipelineUnavailable
-from changefeed.records import NodeId
+from changefeed.records.node import NodeId
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore

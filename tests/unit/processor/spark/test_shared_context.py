@@ -8,7 +8,7 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.position import Position
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.config import EtcdConfig
 from credentials.secret_files import SecretFiles

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changefeed.records import ChangefeedId
+from changefeed.records.requests import ChangefeedId
 from processor.spark.stay_plan import NextWindow, Room, Staying, StayLimits, Way, leaving, way_of
 
 F, G, H = ChangefeedId("f"), ChangefeedId("g"), ChangefeedId("h")

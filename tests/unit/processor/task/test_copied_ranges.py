@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import RowType
-from changefeed.records import CopiedChunk
+from changefeed.records.copy import CopiedChunk
 from changefeed.table import TableId, TableName
 from processor.task.copied_ranges import CopiedFilter, CopiedRanges, Overlap
 from sink.row import RowChange, TargetTable

@@ -6,7 +6,7 @@ import pytest
 
 from changefeed.errors import CoordinationUnavailable, FencedError
 from changefeed.lifecycle import Lifecycle, State
-from changefeed.records import ChangefeedStatus
+from changefeed.records.status import ChangefeedStatus
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Delete, KeyValue, Put

@@ -10,7 +10,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.documents.document import Document
 from changefeed.position import Position
-from changefeed.records import ObservedTable
+from changefeed.records.ddl import ObservedTable
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from verify.definitions.definition_check import Definition, settled_definitions
 from verify.definitions.definitions import definition_results, excuses

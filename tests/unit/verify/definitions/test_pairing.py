@@ -10,7 +10,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.documents.document import EMPTY
 from changefeed.position import Position
-from changefeed.records import ObservedTable
+from changefeed.records.ddl import ObservedTable
 from changefeed.table import TableId, TableName, TableSchema
 from verify.definitions.pairing import origin, pairs
 

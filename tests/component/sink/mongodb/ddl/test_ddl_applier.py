@@ -17,7 +17,7 @@ from changefeed.config.configuration import Ttl
 from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SinkUnavailable
 from changefeed.event import DdlType
-from changefeed.records import Observation
+from changefeed.records.ddl import Observation
 from changefeed.table import TableName
 from devstack.mongodb.server import MongoDB
 from devstack.process import wait_until

@@ -16,7 +16,7 @@ from typing import Any
 from changefeed.documents.document import EMPTY
 from changefeed.documents.key_range import KeyRange
 from changefeed.errors import SinkUnavailable
-from changefeed.records import Observation
+from changefeed.records.ddl import Observation
 from changefeed.table import TableId, TableName
 from devstack.mongodb.server import TESTING, Client
 from devstack.process import wait_until

@@ -14,7 +14,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, DdlState, Observation, Scope
+from changefeed.records.ddl import DdlRecord, DdlState, Observation, Scope
 from changefeed.sharded.table_layout import TableLayout, ZoneRange
 from changefeed.table import TableId, TableName, TableSchema, specification
 from devstack.mongodb.server import Client

@@ -22,7 +22,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import Divergence, RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from changefeed.position import Position
-from changefeed.records import LetterTotals
+from changefeed.records.status import LetterTotals
 from changefeed.table import TableId, TableName
 from devstack.mongodb.server import Client
 from sink.mongodb.letters.dead_letter import request_id

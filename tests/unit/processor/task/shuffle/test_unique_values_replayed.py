@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
 from changefeed.position import Position, Window
-from changefeed.records import Barrier
+from changefeed.records.ddl import Barrier
 from changefeed.table import TableId, TableName
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
 from processor.lanes.lanes import LaneJob, Lanes

@@ -11,7 +11,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Scope
+from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableName
 from sink.row import RowChange, TargetTable
 

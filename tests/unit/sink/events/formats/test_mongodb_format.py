@@ -16,7 +16,7 @@ from bson.timestamp import Timestamp
 from changefeed.config.sinks.message_options import FormatName, MessageEncoding, MessageOptions
 from changefeed.documents.document import Document
 from changefeed.event import DdlType, RowType
-from changefeed.records import DdlRecord
+from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName
 from sink.ddl import (
     CreateIndexes,

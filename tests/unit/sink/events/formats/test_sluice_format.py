@@ -14,7 +14,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.message_options import MessageEncoding, MessageOptions
 from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.position import Position
-from changefeed.records import DdlRecord, Scope
+from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DropTables, Skip
 from sink.events.formats.message_format import KeyedMessage, MessageFormat

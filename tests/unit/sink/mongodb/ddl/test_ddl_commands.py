@@ -12,7 +12,7 @@ from changefeed.config.configuration import Ttl
 from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType
-from changefeed.records import Observation, ObservedTable
+from changefeed.records.ddl import Observation, ObservedTable
 from changefeed.table import TableName
 from sink.ddl import (
     CreateIndexes,

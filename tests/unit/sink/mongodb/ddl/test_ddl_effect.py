@@ -8,7 +8,7 @@ import pytest
 from changefeed.config.configuration import Ttl
 from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlType
-from changefeed.records import Observation, ObservedTable
+from changefeed.records.ddl import Observation, ObservedTable
 from changefeed.table import TableName
 from sink.ddl import (
     CreateIndexes,

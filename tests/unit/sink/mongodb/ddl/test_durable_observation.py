@@ -9,7 +9,7 @@ import pytest
 from bson import ObjectId
 
 from changefeed.documents.document import EMPTY
-from changefeed.records import Observation, ObservedTable
+from changefeed.records.ddl import Observation, ObservedTable
 from changefeed.table import TableName
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 
