@@ -32,10 +32,10 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus
 from changefeed.shards import Shards
 from changefeed.table import TableId, TableName
-from coordination.epoch_guard import BUDGET
 from coordination.etcd.protocol import Op, Put
 from coordination.layout import Layout, encode
 from coordination.parts import assignment_puts, report_txns
+from coordination.task_fence import BUDGET
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.steps import Applied, DdlProgress
 from owner.decision.decide import Decision, PublishBarrier, RecordDdls, ReleaseDdls, decide

@@ -21,12 +21,12 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus
 from coordination.decoded import Decoded, StoredRecord
 from coordination.election import Candidate
-from coordination.epoch_guard import BUDGET
 from coordination.fenced import FencedStore
 from coordination.interruption import Interruption
 from coordination.layout import Layout, ResignRequest, child, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
+from coordination.task_fence import BUDGET
 from owner.changefeed_owner import ChangefeedOwner
 from owner.ddl.in_flight import InFlightDdl
 from owner.deployments.oplog_guard import OplogLeft

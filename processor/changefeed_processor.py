@@ -43,6 +43,7 @@ from coordination.etcd.protocol import CreateRevIs, Delete
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, child
 from coordination.mirror import View
+from coordination.task_fence import Fence
 from credentials.expansion import allowed
 from credentials.redaction import redacted
 from processor import decision
@@ -62,7 +63,7 @@ from processor.spark.attempts import Attempts
 from processor.spark.pipeline import SharedBase, SharedContext
 from processor.strangers import Strangers
 from processor.task.job import Held, JobOutcome, JobSpec
-from processor.task.job_context import Fence, JobContext
+from processor.task.job_context import JobContext
 from processor.task.table_set import TableSet
 from schema_store.definition import new_uuid
 from schema_store.store import SchemaStore

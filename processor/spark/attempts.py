@@ -25,10 +25,10 @@ import structlog
 
 from changefeed.errors import RetryableError
 from changefeed.records.node import NodeId
-from coordination.epoch_guard import BUDGET
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
+from coordination.task_fence import BUDGET
 
 _RETRY = timedelta(milliseconds=500)
 

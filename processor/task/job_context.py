@@ -19,24 +19,12 @@ from dataclasses import dataclass, replace
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.records.requests import ChangefeedId
-from coordination.etcd.config import EtcdConfig
+from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.task.table_set import TableSet
 from schema_store.packed_texts import NO_TEXTS, PackedTexts
 from schema_store.schema_base import NO_BASE, SchemaBase
 from schema_store.versions import SchemaVersions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fence:
-    """The conditions in etcd under which a task may write: the node lives, and the changefeed is still in this run."""
-
-    etcd: EtcdConfig
-    """Names files, and contains no password."""
-    node_key: str
-    epoch: int
-    status_key: str
-    run: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,11 +21,12 @@ from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import encode
+from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from devstack.mongodb.server import Client
 from processor.lanes.lanes import LaneJob
 from processor.task.job import JobOutcome, JobSpec, together
-from processor.task.job_context import ContextBase, Fence, JobContext
+from processor.task.job_context import ContextBase, JobContext
 from processor.task.shuffle.division import divided_tables
 from processor.task.table_set import TableSet
 from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window

@@ -71,16 +71,6 @@ COORDINATION = (
         "if group is None:",
     ),
     Fault(
-        "a task's permit is counted from etcd's answer",
-        'found {observed}; the task must stop at once"\n            )\n        self._looked_at = now\n',
-        'found {observed}; the task must stop at once"\n            )\n        self._looked_at = self._monotonic()\n',
-    ),
-    Fault(
-        "a task goes on though its node's key is of another epoch",
-        "if found is None or found.create_rev != self._epoch:",
-        "if found is None:",
-    ),
-    Fault(
         "a report's checkpoint is written before the tables that are behind it",
         "return [*_batches(widened), [Put(main, encode(value))], *_batches(narrowed)]",
         "return [[Put(main, encode(value))], *_batches(widened), *_batches(narrowed)]",

@@ -101,19 +101,29 @@ PROCESSOR = (
         "retry_at=now + pause.total_seconds())",
     ),
     Fault(
+        "a task's permit is counted from etcd's answer",
+        'its job starts again"\n            )\n        self._looked_at = now\n',
+        'its job starts again"\n            )\n        self._looked_at = self._monotonic()\n',
+    ),
+    Fault(
+        "a task goes on though its node's key is of another epoch",
+        "if node is None or node.create_rev != fence.epoch:",
+        "if node is None:",
+    ),
+    Fault(
         "a task of a revoked attempt goes on",
         "if revoked is not None:\n            raise FencedError(",
-        "if revoked is not None and status.run != self._fence.run:\n            raise FencedError(",
+        "if revoked is not None and status.run != fence.run:\n            raise FencedError(",
     ),
     Fault(
         "a task of an earlier run goes on",
-        "if status is None or status.run != self._fence.run or not status.lifecycle.running:",
+        "if status is None or status.run != fence.run or not status.lifecycle.running:",
         "if status is None or not status.lifecycle.running:",
     ),
     Fault(
-        "a permit does not look at the run's budget",
-        "return min(node_seconds, left)",
-        "return node_seconds",
+        "a permit is renewed though etcd confirmed only the node",
+        "run=fence.run, error=str(error)\n            )\n            return\n",
+        "run=fence.run, error=str(error)\n            )\n            self._looked_at = now\n            return\n",
     ),
     Fault(
         "a revoked attempt counts as ended at once",

@@ -25,11 +25,12 @@ from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import Put
 from coordination.layout import encode
+from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
 from processor.spark.worker_memory import keep_freed_memory
 from processor.task.job import JobSpec
-from processor.task.job_context import Fence, JobContext
+from processor.task.job_context import JobContext
 from processor.task.rows import applier
 from processor.task.table_set import TableSet
 from processor.task.window_task import ShuffledBlob, apply_bucket, read_slice, replicate_window

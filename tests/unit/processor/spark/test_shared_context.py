@@ -11,10 +11,11 @@ from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.config import EtcdConfig
+from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.spark.pipeline import SharedBase, SharedContext
 from processor.spark.runner import SparkRunner
-from processor.task.job_context import Fence, JobContext
+from processor.task.job_context import JobContext
 from processor.task.table_set import TableSet
 from schema_store.versions import SchemaVersions
 

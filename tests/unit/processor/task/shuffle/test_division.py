@@ -20,11 +20,12 @@ from changefeed.position import Position, Window
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.config import EtcdConfig
+from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
 from processor.task.job import JobSpec
-from processor.task.job_context import Fence, JobContext
+from processor.task.job_context import JobContext
 from processor.task.shuffle.division import Components, divide, divided_tables, linked
 from processor.task.shuffle.unique_values import UNKNOWN, UniqueValues
 from processor.task.table_set import TableSet
