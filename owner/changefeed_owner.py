@@ -41,7 +41,7 @@ from changefeed.records.ddl import DdlRecord
 from changefeed.records.node import NodeId
 from changefeed.records.requests import ChangefeedId
 from changefeed.records.status import ChangefeedStatus
-from changefeed.sharded.history import ShardedHistory
+from changefeed.source_history import SourceHistory
 from changefeed.table import TableId, TableName
 from coordination import failpoint
 from coordination.large.large_values import LARGE_BYTES, MOST_BYTES
@@ -56,7 +56,6 @@ from owner.decision.recording import asked_about
 from owner.decision.state import ChangefeedState, published
 from owner.decision.status import commanded
 from owner.delay import horizon
-from owner.deployments.gone_shards import GoneShards, Loss, ReadTable
 from owner.deployments.heartbeats import Heartbeats
 from owner.deployments.leftovers import Leftovers
 from owner.deployments.letter_count import LetterCount
@@ -81,6 +80,7 @@ from owner.term import OwnerTerm
 from schema_store.store import fold
 from schema_store.versions import SchemaVersions
 from sink.ddl import DdlApplier, DownstreamDdl, Routing, downstream, dropped_instead
+from source.loss import Loss, ReadTable
 
 _log = structlog.get_logger()
 
@@ -117,7 +117,7 @@ class ChangefeedOwner:
         self._gone_at: dict[NodeId, float] = {}
         self._run = 0
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
-        self._gone = GoneShards(self._background, self._source)
+        self._losses = self._source.losses(self._background)
         self._heartbeats = Heartbeats(f"{term.layout.cluster}/{id}", self._background, self._source)
         self._notes = PlaceNotes(id, self._background, self._source.move_on)
         self._unfinished = UnfinishedCopies(id, self._background, self._open_sink)
@@ -404,12 +404,12 @@ class ChangefeedOwner:
     def _told(self, errors: Mapping[TableId, SluiceError]) -> dict[TableId, ErrorReport]:
         return {table: self._reports.of(error) for table, error in errors.items()}
 
-    def _look_for_loss(self, shown: ShardedHistory | None, known: OwnerView, tables: KnownTables) -> Loss:
+    def _look_for_loss(self, shown: SourceHistory | None, known: OwnerView, tables: KnownTables) -> Loss:
         lost = {table for table, stored in known.stragglers.items() if stored.lost}
         open_ = [record for record in known.records.values() if record.open]
         least = self._memory.progress.least(lost)
         begins = min((record.position for record in open_), default=least)
-        return self._gone.look(
+        return self._losses.look(
             shown,
             _read_by(known),
             min(least, begins) if least and begins else None,
@@ -526,7 +526,7 @@ class ChangefeedOwner:
         self._memory = OwnerMemory()
 
 
-def _read_by(known: OwnerView) -> ShardedHistory | None:
+def _read_by(known: OwnerView) -> SourceHistory | None:
     """What nodes read windows by."""
     return known.barrier.history if known.barrier is not None else None
 

@@ -10,7 +10,7 @@ from changefeed.errors import SluiceError
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.sharded.history import ShardedHistory
+from changefeed.source_history import SourceHistory
 from changefeed.table import TableId
 from owner.ddl.feed import Subscription, Taken
 from owner.ddl.sightings import Sightings
@@ -33,7 +33,7 @@ class OwnerMemory:
     subscription: Subscription | None = None
     sightings: Sightings = field(default_factory=Sightings)
     watching: bool = False
-    history: ShardedHistory | None = None
+    history: SourceHistory | None = None
     held: list[Taken] = field(default_factory=list)
     """What may not be taken yet."""
 

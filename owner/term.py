@@ -19,21 +19,22 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from owner.ddl.feed import DdlFeed
 from owner.ddl.in_flight import InFlightDdl
-from owner.deployments.gone_shards import FormerShardSource
 from owner.deployments.heartbeats import HeartbeatWriter
 from owner.deployments.leftovers import Sweeper
 from owner.deployments.principal_copy import PrincipalTarget
 from owner.deployments.watermarks import Marks
 from owner.starts.catalog_at_start import Catalog
 from sink.ddl import DdlApplier
+from source.loss import InBackground, Losses
 from source.oplog.window import OplogWindow
 
 
-class OwnerSource(Catalog, HeartbeatWriter, FormerShardSource, Protocol):
+class OwnerSource(Catalog, HeartbeatWriter, Protocol):
     @property
     def feed(self) -> DdlFeed: ...
 
     def oplog_window(self) -> OplogWindow | None: ...
+    def losses(self, background: InBackground) -> Losses: ...
     def move_on(self) -> None: ...
     def read_principals(self) -> Principals: ...
 

@@ -43,8 +43,8 @@ from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
-from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableId, TableKind, TableName, TableSchema, defined
+from changefeed.table_layout import TableLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,9 @@ from itertools import islice
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.sharded.former import LeftTables, Silence
-from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableId, TableName, TableSchema, TableSize
+from changefeed.table_layout import TableLayout
 from changefeed.users.principals import Principals
 from source.connection import Client, deployment_of
 from source.ddl.ddl_watch import DdlWatch
@@ -57,12 +55,6 @@ class OneDeployment:
 
     def oplog_window(self) -> OplogWindow | None:
         return read_oplog_window(self._client)
-
-    def silence(self, _shard: str, _host: str) -> Silence | None:
-        raise InvariantError("this source has no shards that are read one by one")
-
-    def left_tables(self, _shard: str, _since_ts: ClusterTime) -> LeftTables:
-        raise InvariantError("this source has no shards that are read one by one")
 
     def read_principals(self) -> Principals:
         return read_principals(self._client)

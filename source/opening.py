@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from changefeed.capture import Capture
 from source.connection import connect
+from source.loss import InBackground, Losses, NothingLost
 from source.one_deployment import OneDeployment
 from source.sharded.cluster_clients import ClusterClients
+from source.sharded.gone_shards import GoneShards
 from source.sharded.source import ShardedSource
 from source.source import Source
 
@@ -14,3 +18,14 @@ def open_source(uri: str, capture: Capture) -> Source:
     if capture is Capture.SHARD_OPLOGS:
         return ShardedSource(ClusterClients(uri))
     return OneDeployment(connect(uri, capture=capture), capture)
+
+
+def open_losses(capture: Capture, background: InBackground, source: Callable[[], Source]) -> Losses:
+    """`source`: what `open_source` gave for the same capture."""
+
+    def sharded() -> ShardedSource:
+        opened = source()
+        assert isinstance(opened, ShardedSource), f"expected a ShardedSource, observed {opened!r}"
+        return opened
+
+    return GoneShards(background, sharded) if capture is Capture.SHARD_OPLOGS else NothingLost()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from changefeed.position import Window
-from changefeed.sharded.history import ShardedHistory
+from changefeed.source_history import SourceHistory
 from source.oplog import row_entry
 from source.oplog.row_reader import OplogReader
 from source.raw.raw_batch import RawBatch
@@ -37,7 +37,7 @@ class RowCapture(Protocol):
     @property
     def about_of(self) -> Callable[[bytes, Header], RowAbout]: ...
 
-    def reader(self, history: ShardedHistory | None) -> RowReader:
+    def reader(self, history: SourceHistory | None) -> RowReader:
         """`history`: where the windows that are to be read stand at the shards. Only a sharded source needs it."""
 
 
@@ -50,7 +50,7 @@ class OneReader:
     update_of: Callable[[bytes, Header], bytes]
     about_of: Callable[[bytes, Header], RowAbout]
 
-    def reader(self, _: ShardedHistory | None) -> RowReader:
+    def reader(self, _: SourceHistory | None) -> RowReader:
         return self.rows
 
 

@@ -13,9 +13,8 @@ from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.sharded.former import LeftTables, Silence
-from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableId, TableName, TableSchema, TableSize
+from changefeed.table_layout import TableLayout
 from changefeed.users.principals import Principals
 from source.ddl.ddl_watch import DdlWatch
 from source.oplog.window import OplogWindow
@@ -104,14 +103,6 @@ class OwnerReads(Protocol):
     def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]: ...
 
     def oplog_window(self) -> OplogWindow | None: ...
-
-    def silence(self, shard: str, host: str) -> Silence | None:
-        """Of a shard that was removed. None: it answers, or it is a shard again."""
-        ...
-
-    def left_tables(self, shard: str, since_ts: ClusterTime) -> LeftTables:
-        """What a shard that was removed may have had at that time."""
-        ...
 
     def read_principals(self) -> Principals: ...
 

@@ -6,14 +6,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+from pydantic import GetPydanticSchema
 
 from changefeed.config.tables.filter import Disposition
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.sharded.history import ShardedHistory
+from changefeed.sharded_history import ShardedHistory
+from changefeed.source_history import SourceHistory
 from changefeed.table import TableId, TableName
+
+_StoredHistory: TypeAlias = Annotated[SourceHistory, GetPydanticSchema(lambda _, of: of(ShardedHistory))]
+"""There is one kind of history, whose form in etcd this is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +29,8 @@ class Barrier:
 
     epoch: int
     position: Position
-    history: ShardedHistory | None = None
-    """Where the windows below it stand at the shards of a source. None: it is not sharded, or is read through a router."""
+    history: _StoredHistory | None = None
+    """Where the windows below it stand at the source. None: in one place, at their own times."""
     held: Mapping[TableId, Position] = field(default_factory=dict)
     """Not in etcd: it follows from the open DDLs there (`holding`)."""
 

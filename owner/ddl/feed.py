@@ -23,7 +23,7 @@ import structlog
 from changefeed.errors import InvariantError, RetryableError, SluiceError
 from changefeed.event import DdlEvent
 from changefeed.position import Position
-from changefeed.sharded.history import ShardedHistory
+from changefeed.source_history import SourceHistory
 from credentials.redaction import redacted
 from owner.ddl.sightings import Sighting
 from source.ddl.ddl_watch import DdlBatch, DdlWatch
@@ -42,7 +42,7 @@ class Taken:
     resolved: Position
     sighting: Sighting | None
     """What the source had committed, if it has answered since the last call."""
-    history: ShardedHistory | None = None
+    history: SourceHistory | None = None
     """For windows that end at `resolved` or before."""
     error: SluiceError | None
 
@@ -57,7 +57,7 @@ class Subscription:
         self._resolved = start
         self._events: list[DdlEvent] = []
         self._sighting: Sighting | None = None
-        self._history: ShardedHistory | None = None
+        self._history: SourceHistory | None = None
         self._error: SluiceError | None = None
 
     @property

@@ -14,7 +14,7 @@ from changefeed.records.ddl import Barrier, DdlRecord
 from changefeed.records.node import PositionReport
 from changefeed.records.requests import ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus, LetterTotals
-from changefeed.sharded.history import ShardedHistory
+from changefeed.source_history import SourceHistory
 from changefeed.table import TableId
 from coordination.large.large_values import MOST_BYTES
 from owner.ddl.sightings import Sightings
@@ -43,7 +43,7 @@ class ChangefeedState:
     resolved: Position
     room: int = MOST_BYTES
     """For large definitions, in bytes."""
-    history: ShardedHistory | None = None
+    history: SourceHistory | None = None
     """As the watch saw it with `resolved`."""
     horizon: Position | None = None
     """What is at or past it is too new for a changefeed with a delay. None: nothing is."""

@@ -20,9 +20,8 @@ from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.records.status import LetterTotals
-from changefeed.sharded.former import LeftTables, Silence
-from changefeed.sharded.table_layout import TableLayout, as_shown
 from changefeed.table import TableName, TableSchema, TableSize
+from changefeed.table_layout import TableLayout, as_shown
 from changefeed.users.principals import PrincipalChanges, Principals
 from credentials.expansion import expanded
 from credentials.renewal import Renewed
@@ -42,7 +41,8 @@ from sink.opening import event_sink
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of, is_config_server
 from source.ddl.ddl_watch import DdlWatch
-from source.opening import open_source
+from source.loss import InBackground, Losses
+from source.opening import open_losses, open_source
 from source.oplog.window import OplogWindow
 from source.source import Source
 from source.tables.catalog import CatalogReading
@@ -53,6 +53,7 @@ class SourceConnection:
     """One source cluster, read by one capture and connected at its first use. Its methods wait for the network: call them in worker threads."""
 
     def __init__(self, uri: ConnectionUri, capture: Capture) -> None:
+        self._capture = capture
         self._lock = threading.Lock()
         self._connected: Renewed[Source] = Renewed(uri, lambda uri: open_source(uri, capture))
         self.feed = DdlFeed(self._open_watch)
@@ -87,11 +88,9 @@ class SourceConnection:
     def oplog_window(self) -> OplogWindow | None:
         return self._source.oplog_window()
 
-    def silence(self, shard: str, host: str) -> Silence | None:
-        return self._source.silence(shard, host)
-
-    def left_tables(self, shard: str, since_ts: ClusterTime) -> LeftTables:
-        return self._source.left_tables(shard, since_ts)
+    def losses(self, background: InBackground) -> Losses:
+        """It is asked by the owner's thread, and waits for nothing."""
+        return open_losses(self._capture, background, lambda: self._source)
 
     def read_principals(self) -> Principals:
         return self._source.read_principals()

@@ -21,8 +21,8 @@ from changefeed.config.configuration import OnOccupied
 from changefeed.documents.key_range import KeyRange
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.sharded.table_layout import TableLayout, as_shown
 from changefeed.table import TableSchema
+from changefeed.table_layout import TableLayout, as_shown
 from processor.copy.chunk_copy import CopyOrder, CopyPlace, ReadChunk, copy_chunk
 from processor.copy.target_table import Creation, build_indexes, creation_of, make_empty, prepare
 from processor.task.window_task import report_of

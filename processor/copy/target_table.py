@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from changefeed.errors import DdlUnsupported, TargetOccupied
 from changefeed.records.ddl import ObservedTable
-from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableName, TableSchema
+from changefeed.table_layout import TableLayout
 from sink.ddl import (
     CreateIndexes,
     CreateTable,

@@ -15,7 +15,7 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.requests import RepairRequest
 from changefeed.row_tally import RowTally
-from changefeed.sharded.history import ShardedHistory
+from changefeed.source_history import SourceHistory
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
@@ -56,7 +56,7 @@ class JobSpec:
     """Rows to be repaired at the window's end, if one task has it alone."""
     alone: bool = False
     """One task, however wide the window: it may not take the slots of the other tables' windows, or its changes wait for a limit."""
-    history: ShardedHistory | None = None
+    history: SourceHistory | None = None
     """That of the barrier that the job obeys."""
     limit_share: float = 1.0
     """Of the changefeed's `apply_limit`, for the executor that runs it."""
@@ -76,7 +76,7 @@ class JobSpec:
         density: int | None = None,
         repairs: Mapping[TableId, RepairRequest] | None = None,
         alone: bool = False,
-        history: ShardedHistory | None = None,
+        history: SourceHistory | None = None,
         limit_share: float = 1.0,
         sink_share: float = 1.0,
         settled: bool = False,

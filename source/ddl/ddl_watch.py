@@ -15,7 +15,7 @@ from typing import Protocol, Self
 from changefeed.errors import SluiceError
 from changefeed.event import DdlEvent
 from changefeed.position import Position
-from changefeed.sharded.history import ShardedHistory
+from changefeed.source_history import SourceHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class DdlBatch:
     resolved: Position
     end: Position
     """Everything that the source had committed when it answered is below it: a table replicated up to here has no lag."""
-    history: ShardedHistory | None = None
+    history: SourceHistory | None = None
     """Where the rows below `resolved` stand. None: in one place, at their own times."""
     trouble: SluiceError | None = None
     """Why `resolved` does not move although the source answers."""

@@ -10,11 +10,10 @@ from typing import Self
 
 from changefeed.capture import Capture
 from changefeed.errors import SourceUnsupported
-from changefeed.sharded.former import Silence
 from source.connection import HELLO, Client, connect, read_command, version_of
 from source.errors import translated
 from source.sharded.hosts.feature_version import FEATURES, feature_version
-from source.sharded.hosts.former_shards import FormerShards
+from source.sharded.hosts.former_shards import FormerShards, Silence
 from source.sharded.hosts.shard_uri import shard_uri
 
 CONFIG = "config"

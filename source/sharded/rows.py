@@ -28,7 +28,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.row_key import row_key
 from changefeed.errors import InvariantError, SluiceError, SourceUnavailable
 from changefeed.position import Position, Window
-from changefeed.sharded.history import ShardedHistory
+from changefeed.sharded_history import ShardedHistory, opened
+from changefeed.source_history import SourceHistory
 from changefeed.table import TableId
 from source.errors import translate
 from source.oplog import row_entry
@@ -67,10 +68,11 @@ class ShardedRows:
     def about_of(self) -> Callable[[bytes, Header], RowAbout]:
         return row_entry.about_of
 
-    def reader(self, history: ShardedHistory | None) -> RowReader:
-        if history is None:
+    def reader(self, history: SourceHistory | None) -> RowReader:
+        of_shards = opened(history)
+        if of_shards is None:
             raise InvariantError("a window of a sharded source: expected its barrier to name the shards, found none")
-        return _WindowOfShards(self._clients, history, self._scan, patience=self._patience)
+        return _WindowOfShards(self._clients, of_shards, self._scan, patience=self._patience)
 
 
 def _document(row: ShardRow) -> Hashable:

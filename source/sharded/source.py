@@ -14,9 +14,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_text import key_text
 from changefeed.errors import DuplicateId, HistoryLost, InvariantError, SourceUnavailable
 from changefeed.position import Position
-from changefeed.sharded.former import LeftTables, Silence
-from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableId, TableName, TableSchema, TableSize
+from changefeed.table_layout import TableLayout
 from changefeed.users.principals import Principals
 from source.connection import Client, read_command
 from source.ddl.ddl_watch import DdlWatch
@@ -26,13 +25,14 @@ from source.row_capture import RowCapture
 from source.sharded.clock import reach_newest
 from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.ddl_watch import ShardedDdlWatch
+from source.sharded.hosts.former_shards import Silence
 from source.sharded.owned.chunk_rows import OwnedChunk
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.owned.division import cluster_sizes, divide_cluster
 from source.sharded.owned.owned_find import owned_find
 from source.sharded.rows import ShardedRows
 from source.sharded.stream import ClusterStream, caught_up, operations_of
-from source.sharded.tables.left_tables import left_tables
+from source.sharded.tables.left_tables import LeftTables, left_tables
 from source.source import ChunkRows
 from source.stream.window_reader import ReadOptions
 from source.tables.catalog import CatalogReading

@@ -22,7 +22,7 @@ import structlog
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, RetryableError
 from changefeed.position import Position
-from changefeed.sharded.history import ShardedHistory, ShardHistory
+from changefeed.sharded_history import ShardedHistory, ShardHistory
 from changefeed.table import TableId, TableName
 from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.owned.orphans import refuse_orphans

@@ -9,8 +9,8 @@ import structlog
 from bson.binary import UUID_SUBTYPE, Binary
 
 from changefeed.documents.document import Document
-from changefeed.sharded.table_layout import TableLayout, ZoneRange
 from changefeed.table import TableKind, TableSchema
+from changefeed.table_layout import TableLayout, ZoneRange
 from source.connection import Client
 from source.errors import translated
 

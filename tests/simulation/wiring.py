@@ -18,7 +18,6 @@ import owner.changefeed_owner
 import owner.ddl.barrier
 import owner.decision.recording
 import owner.deployments.connections
-import owner.deployments.gone_shards
 import owner.deployments.leftovers
 import owner.etcd_writes
 import owner.owner
@@ -45,6 +44,7 @@ import sink.mongodb.rows.write_run
 import source.opening
 import source.oplog.row_reader
 import source.sharded.cluster_clients
+import source.sharded.gone_shards
 import source.sharded.hosts.former_shards
 import source.tables.chunks
 from changefeed.config.sinks.store_place import StorePlace
@@ -119,7 +119,7 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (coordination.large.large_values, "PIECE_BYTES", piece_bytes),
         (owner.ddl.barrier, "decide", checked_barrier(owner.ddl.barrier.decide)),
         (source.sharded.hosts.former_shards, "GONE_AFTER", timedelta(seconds=12)),
-        (owner.deployments.gone_shards, "_EVERY_SECONDS", 1.0),
+        (source.sharded.gone_shards, "_EVERY_SECONDS", 1.0),
         (owner.deployments.leftovers, "_EVERY_SECONDS", 5.0),
         (sink.files.file_event_sink, "open_store", store),
         (sink.files.data_writer, "secrets", SimpleNamespace(token_hex=lambda _: f"{next(names):06}")),

@@ -43,8 +43,8 @@ from changefeed.config.tables.time_series import release_obstacle
 from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SinkUnavailable, SluiceError
 from changefeed.records.ddl import DdlRecord, Observation, ObservedTable
-from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableName, TableSchema
+from changefeed.table_layout import TableLayout
 from sink.ddl import (
     CreateTable,
     DownstreamDdl,

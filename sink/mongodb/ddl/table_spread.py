@@ -19,8 +19,8 @@ from pymongo.errors import OperationFailure
 
 from changefeed.documents.document import Document
 from changefeed.errors import DdlRefused
-from changefeed.sharded.table_layout import TableLayout
 from changefeed.table import TableName
+from changefeed.table_layout import TableLayout
 from sink.mongodb.command import DdlCommand
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translate, translated

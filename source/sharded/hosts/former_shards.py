@@ -13,12 +13,32 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from changefeed.errors import SourceUnavailable
-from changefeed.sharded.former import Silence
 
 GONE_AFTER = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """It does not answer. `left`: how long it is still waited for."""
+
+    error: SourceUnavailable
+    left: timedelta
+
+    @property
+    def over(self) -> bool:
+        """Whether the shard is gone."""
+        return self.left <= timedelta()
+
+    def told(self, why: str) -> SourceUnavailable:
+        minutes = max(1, round(self.left.total_seconds() / 60))
+        return SourceUnavailable(
+            f"{why}, and it does not answer: {self.error}; start it again until the changefeed is past that time. In {minutes} min it counts as "
+            "gone for good: the tables that it may have had are then lost, and have to be copied anew"
+        )
 
 
 class FormerShards:

@@ -1,4 +1,4 @@
-"""`left_tables`: which tables a shard may have had at a time after which it was removed, as the config servers tell. Pure.
+"""`LeftTables`, `left_tables`: which tables a shard may have had at a time after which it was removed, as the config servers tell. Pure.
 
 A shard that is removed owns nothing any more. So what it had at an earlier time has left it since, and each way leaves entries:
 
@@ -16,13 +16,33 @@ It may name too many tables, never too few.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.sharded.former import LeftTables
 from changefeed.table import TableId, TableName
 from source.ddl.ddl_description import uuid_of
 from source.sharded.tables.live_tables import CHUNKS, COLLECTIONS, DATABASES, changed_field, document_id
 from source.sharded.unit import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftTables:
+    """What it may have had at a time: `uuids` of sharded tables, and the `databases` whose unsharded ones it may have had. `all`: nobody knows.
+
+    Of sharded tables that were dropped since, the names are known: `dropped`. So are those that only have another name now, which `named` has.
+    """
+
+    uuids: frozenset[TableId] = frozenset()
+    databases: frozenset[str] = frozenset()
+    dropped: frozenset[TableName] = frozenset()
+    named: frozenset[TableId] = frozenset()
+    all: bool = False
+
+    def may_have(self, name: TableName, uuids: Iterable[TableId]) -> bool:
+        """`uuids`: all that the table has had."""
+        of_table = frozenset(uuids)
+        ended = name in self.dropped and self.named.isdisjoint(of_table)
+        return self.all or ended or name.db in self.databases or not self.uuids.isdisjoint(of_table)
 
 
 def left_tables(shard: str, since_ts: ClusterTime, operations: Iterable[Operation]) -> LeftTables:

@@ -16,7 +16,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position, Window
-from changefeed.sharded.history import ShardedHistory
+from changefeed.sharded_history import ShardedHistory, opened
 from devstack.sharded.cluster import ShardedCluster
 from source.oplog.row_entry import ROWS, update_of
 from source.sharded.clock import reach_newest
@@ -92,8 +92,9 @@ class Lived:
                 assert batch.trouble is None
                 events += [event for event in batch.events if event.db == self._database]
                 if batch.resolved.ts > end_ts:
-                    assert batch.history is not None
-                    return events, batch.history
+                    history = opened(batch.history)
+                    assert history is not None
+                    return events, history
 
     def _told(self, event: DdlEvent, names: dict[Any, str]) -> Shown:
         of = [names[event.id]] if event.id in names else []

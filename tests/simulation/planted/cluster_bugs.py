@@ -14,11 +14,12 @@ import source.sharded.merge
 import source.sharded.row_reader
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.sharded.former import LeftTables, Silence
-from changefeed.sharded.history import ShardedHistory
+from changefeed.sharded_history import ShardedHistory
 from changefeed.table import TableId, TableName
+from source.sharded.hosts.former_shards import Silence
 from source.sharded.resolved import StreamPoint
 from source.sharded.stream import ClusterStream
+from source.sharded.tables.left_tables import LeftTables
 from source.sharded.tables.live_tables import ClusterChange, LiveTables
 from source.sharded.unit import Operation
 from tests.simulation.planted.bug import Bug

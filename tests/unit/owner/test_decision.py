@@ -33,7 +33,7 @@ from changefeed.records.ddl import Barrier, DdlRecord, DdlState
 from changefeed.records.node import NodeId, PositionReport
 from changefeed.records.requests import ChangefeedInfo, TableVerb
 from changefeed.records.status import ChangefeedStatus, Straggler
-from changefeed.sharded.history import ShardedHistory
+from changefeed.sharded_history import ShardedHistory
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from coordination.large.large_values import LARGE_BYTES, MOST_BYTES
 from owner.ddl.scope import DdlClassifier

@@ -11,7 +11,7 @@ import pytest
 from changefeed.errors import SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position, Window
-from changefeed.sharded.history import ShardedHistory
+from changefeed.sharded_history import ShardedHistory, opened
 from changefeed.table import TableId, TableName
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
@@ -73,8 +73,9 @@ def followed(watch: DdlWatch, clients: ClusterClients) -> tuple[list[DdlEvent], 
         except SourceUnavailable:
             return False
         events.extend(batch.events)
-        assert batch.history is not None
-        histories.append(batch.history)
+        history = opened(batch.history)
+        assert history is not None
+        histories.append(history)
         return batch.resolved.ts > end_ts
 
     until(arrived)
@@ -120,8 +121,9 @@ def test_what_only_a_shard_had_that_is_gone_for_good_is_left_out_after_a_while(
                 batch = watch.poll()
             except SourceUnavailable as error:
                 return str(error)
-            assert batch.history is not None
-            assert all(not each.gone for each in batch.history.shards.values())
+            history = opened(batch.history)
+            assert history is not None
+            assert all(not each.gone for each in history.shards.values())
             events.extend(batch.events)
             return str(batch.trouble)
 
@@ -174,8 +176,9 @@ def test_a_shard_that_is_only_away_is_never_gone(cluster: ShardedCluster) -> Non
             batch = watch.poll()
             assert batch.trouble is not None
             assert "sb: " in str(batch.trouble)
-            assert batch.history is not None
-            assert not batch.history.shards["sb"].gone
+            history = opened(batch.history)
+            assert history is not None
+            assert not history.shards["sb"].gone
         assert clients.silence("sb", clients.host("sb")) is None
         member.start()
         router.forget("sb")

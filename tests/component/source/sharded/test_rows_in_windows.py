@@ -13,7 +13,7 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
 from changefeed.position import Position, Window
-from changefeed.sharded.history import ShardedHistory
+from changefeed.sharded_history import ShardedHistory, opened
 from devstack.sharded.cluster import ShardedCluster
 from source.oplog.row_entry import scan
 from source.sharded.clock import reach_newest
@@ -55,7 +55,7 @@ def test_windows_together_have_each_row_once_and_in_order(cluster: ShardedCluste
             batch = watch.poll()
             while batch.resolved.ts <= end_ts:
                 batch = watch.poll()
-        known = batch.history
+        known = opened(batch.history)
         assert known is not None
         end = batch.resolved
         whole = rows(clients, known, Window(start, end))

@@ -19,7 +19,7 @@ from changefeed.position import Position
 from changefeed.records.ddl import Barrier, DdlRecord, DdlState, Scope
 from changefeed.records.requests import TableVerb
 from changefeed.records.status import Straggler
-from changefeed.sharded.history import ShardedHistory
+from changefeed.sharded_history import ShardedHistory
 from changefeed.table import Beside, TableId, TableKind, TableName, definition_of
 from owner.ddl.stragglers import NOTHING, StoredStraggler
 from owner.decision.decide import Decision, LookUp, RecordDdls

@@ -15,8 +15,8 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState, Observation, Scope
-from changefeed.sharded.table_layout import TableLayout, ZoneRange
 from changefeed.table import TableId, TableName, TableSchema, specification
+from changefeed.table_layout import TableLayout, ZoneRange
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.served.router_server import RouterServer

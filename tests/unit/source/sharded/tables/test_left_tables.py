@@ -8,9 +8,8 @@ from bson.binary import Binary
 from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.sharded.former import LeftTables
 from changefeed.table import TableId, TableName
-from source.sharded.tables.left_tables import left_tables
+from source.sharded.tables.left_tables import LeftTables, left_tables
 from source.sharded.unit import Operation
 from tests.unit.source.sharded.tables.test_live_tables import primary, sharded, uuid
 

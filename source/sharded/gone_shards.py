@@ -13,17 +13,18 @@ with its history that the shard is gone. Until all its tables are stopped, nothi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SluiceError
 from changefeed.position import Position
-from changefeed.sharded.former import LeftTables, Silence
-from changefeed.sharded.history import ShardedHistory, ShardHistory
-from changefeed.table import TableId, TableName
-from owner.background import Background
+from changefeed.sharded_history import ShardHistory, opened
+from changefeed.source_history import SourceHistory
+from changefeed.table import TableId
+from source.loss import InBackground, Loss, ReadTable
+from source.sharded.hosts.former_shards import Silence
+from source.sharded.tables.left_tables import LeftTables
 
 _EVERY_SECONDS = 10.0
 
@@ -38,40 +39,10 @@ class FormerShardSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadTable:
-    """A table that is not lost. `at` is None if its node has not told it yet; `uuids` are all that it has had.
-
-    One that is not `there` yet begins with a DDL that is not done.
-    """
-
-    name: TableName
-    at: Position | None
-    uuids: Collection[TableId]
-    there: bool = True
-
-    def needs(self, until_ts: ClusterTime) -> bool:
-        return self.at is None or self.at.ts < until_ts
-
-
-@dataclass(slots=True)
-class Loss:
-    """`lost`: why each is, `begin_lost`: tables that are not there yet. `hold`: nothing that the watch shows may be taken yet.
-
-    `gone`: shards that nobody needs any more.
-    """
-
-    lost: dict[TableId, HistoryLost] = field(default_factory=dict)
-    begin_lost: dict[TableId, HistoryLost] = field(default_factory=dict)
-    hold: bool = False
-    gone: set[str] = field(default_factory=set)
-    error: SluiceError | None = None
-
-
 class GoneShards:
     """For the owner's thread. Never waits: it asks in the background."""
 
-    def __init__(self, background: Background, source: FormerShardSource) -> None:
+    def __init__(self, background: InBackground, source: Callable[[], FormerShardSource]) -> None:
         self._background = background
         self._source = source
         self._asked_at: dict[str, float] = {}
@@ -80,16 +51,15 @@ class GoneShards:
 
     def look(
         self,
-        shown: ShardedHistory | None,
-        published: ShardedHistory | None,
+        shown: SourceHistory | None,
+        published: SourceHistory | None,
         least: Position | None,
         read: Callable[[], Mapping[TableId, ReadTable]],
     ) -> Loss:
-        """`shown`: by the watch. `published`: with the barrier, by which nodes read. `least`: no table that is not lost is before it."""
-        loss = Loss()
-        merged = shown.after(published) if shown is not None else published
+        loss, now, before = Loss(), opened(shown), opened(published)
+        merged = now.after(before) if now is not None else before
         for name, shard in merged.shards.items() if merged is not None else ():
-            known = published.shards.get(name) if published is not None else None
+            known = before.shards.get(name) if before is not None else None
             if shard.until_ts is None or (least is not None and least.ts >= shard.until_ts):
                 continue
             done = known is not None and known.gone and known.until_ts == shard.until_ts
@@ -146,7 +116,7 @@ class GoneShards:
 
     def _silence(self, name: str, host: str) -> Silence | None:
         if time.monotonic() - self._asked_at.get(name, float("-inf")) >= _EVERY_SECONDS:
-            answer = self._background.take(("former shard", name), lambda: (self._source.silence(name, host),))
+            answer = self._background.take(("former shard", name), lambda: (self._source().silence(name, host),))
             if answer is not None:
                 self._asked_at[name] = time.monotonic()
                 [found] = answer
@@ -165,7 +135,7 @@ class GoneShards:
         if known:
             return known[-1]
         found: LeftTables | None = self._background.take(
-            ("left by", name), lambda: self._source.left_tables(name, since_ts)
+            ("left by", name), lambda: self._source().left_tables(name, since_ts)
         )
         if found is not None:
             self._left[name, since_ts] = found

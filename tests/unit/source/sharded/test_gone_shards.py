@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import cast
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from changefeed.position import Position
-from changefeed.sharded.former import LeftTables, Silence
-from changefeed.sharded.history import ShardedHistory, ShardHistory
+from changefeed.sharded_history import ShardedHistory, ShardHistory
 from changefeed.table import TableId, TableName
-from owner.background import Background
-from owner.deployments.gone_shards import GoneShards, Loss, ReadTable
+from source.loss import Loss, ReadTable
+from source.sharded.gone_shards import GoneShards
+from source.sharded.hosts.former_shards import Silence
+from source.sharded.tables.left_tables import LeftTables
 from tests.unit.owner.deployments.at_once import AtOnce
 
 THERE, NEVER, AHEAD = TableId("a" * 32), TableId("b" * 32), TableId("c" * 32)
@@ -59,7 +59,7 @@ def look(
     shown: ShardedHistory | None = None,
     published: ShardedHistory | None = None,
 ) -> Loss:
-    gone = GoneShards(cast("Background", AtOnce()), source)
+    gone = GoneShards(AtOnce(), lambda: source)
     return gone.look(shown or history(), published or history(), Position(ClusterTime(80, 0)), lambda: tables)
 
 

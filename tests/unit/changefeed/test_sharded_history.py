@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.sharded.history import ShardedHistory, ShardHistory
+from changefeed.sharded_history import ShardedHistory, ShardHistory
 from source.sharded.unit import Prepares
 
 

@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.source_history import SourceHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +48,9 @@ class ShardedHistory:
     """The most seconds between a commit timestamp and the entry of the commit."""
     shards: Mapping[str, ShardHistory]
 
-    def after(self, before: ShardedHistory | None) -> ShardedHistory:
+    def after(self, before: SourceHistory | None) -> ShardedHistory:
         """`before`: what an earlier watch saw, whose windows may not have been read yet."""
+        before = opened(before)
         if before is None:
             return self
         shards = {**before.shards, **self.shards}
@@ -73,3 +75,9 @@ class ShardedHistory:
         end_ts = min(end_ts, known.until_ts or end_ts)
         last_ts = known.late_ts or known.until_ts or self.resolved_ts
         return max(end_ts, min(last_ts, ClusterTime(end_ts.seconds + self.seconds + 1, 0)))
+
+
+def opened(history: SourceHistory | None) -> ShardedHistory | None:
+    """Histories are given to the kind of source that showed them only."""
+    assert history is None or isinstance(history, ShardedHistory), f"expected a ShardedHistory, observed {history!r}"
+    return history

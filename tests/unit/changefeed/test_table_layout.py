@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from changefeed.config.tables.columns import ColumnRule
 from changefeed.documents.document import Document
-from changefeed.sharded.table_layout import TableLayout, as_shown
+from changefeed.table_layout import TableLayout, as_shown
 
 
 def layout(bounds: int) -> TableLayout:

@@ -1,1 +1,0 @@
-"""What a changefeed of a sharded source knows of its shards. Pure."""
