@@ -46,12 +46,12 @@ from coordination.mirror import View
 from coordination.task_fence import Fence
 from credentials.expansion import allowed
 from credentials.redaction import redacted
-from processor import decision
+from processor import job_ends
 from processor.commits import Commits
 from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep
 from processor.copy.table_copies import TableCopies
-from processor.decision import Following, Orders
 from processor.etcd_view import ProcessorView
+from processor.following import Following, Orders
 from processor.job_watch import JobWatch, RunningCopy, RunningWindow
 from processor.lanes.commit_pace import unhurried
 from processor.lanes.lane_plan import LaneLimits
@@ -191,9 +191,9 @@ class ChangefeedProcessor:
             or any(running.future.done() for running in self._running.values())
         ):
             return True
-        if self._look is None and decision.may_look(self._following, self._orders, now=now):
+        if self._look is None and self._following.may_look(self._orders, now=now):
             return True
-        moments = (decision.retry_at(self._following), self._waits_until, self._watch.next_at)
+        moments = (self._following.retry_at, self._waits_until, self._watch.next_at)
         return any(at is not None and now >= at for at in moments)
 
     def cancel(self) -> None:
@@ -216,7 +216,7 @@ class ChangefeedProcessor:
         except SluiceError as error:
             self._log.exception("changefeed_cannot_go_on", code=error.code)
             report = ErrorReport.of(error, datetime.now(UTC))
-            self._following = decision.with_error(self._following, report, now=now)
+            self._following = self._following.with_error(report, now=now)
         self._copying = [copying for copying in self._copying if not copying.future.done()]
         self._watch.look(
             self._running.values(), self._copying, self._following, self._orders, self._schemas.versions, now
@@ -230,13 +230,13 @@ class ChangefeedProcessor:
         if (stored.configuration, stored.capture) != (self._configuration, self._capture):
             self._configuration, self._capture = stored.configuration, stored.capture
             self._renew_context()
-        self._following = decision.follow_orders(self._following, stored.orders, self._copies.tables_with_tasks)
+        self._following = self._following.follow(stored.orders, self._copies.tables_with_tasks)
         if stored.repairs:
             self._answer_repairs(stored)
         limits = self._tick_copies(view, stored, now)
-        self._following = decision.rested(self._following, now)
+        self._following = self._following.rested(now)
         self._begin_jobs(stored, now, {**limits, **self._ended()})
-        if self._look is None and decision.may_look(self._following, stored.orders, now=now):
+        if self._look is None and self._following.may_look(stored.orders, now=now):
             self._begin_look(stored)
 
     def _ended(self) -> Mapping[TableId, Position]:
@@ -282,21 +282,21 @@ class ChangefeedProcessor:
     def _tick_copies(self, view: View, stored: ProcessorView, now: float) -> Mapping[TableId, Position]:
         """Returns how far each table in copy may go."""
         submit = partial(self._submit_copy, stored)
-        begins = decision.may_begin(self._following, stored.orders, now=now)
+        begins = self._following.may_begin(stored.orders, now=now)
         lanes = self._following.lanes
-        still = decision.standing_still(self._following, stored.orders)
+        still = self._following.standing_still(stored.orders)
         tick = self._copies.tick(view, stored, self._schemas.versions, lanes, still, submit if begins else None, now)
         self._copies_written = bool(tick.ops)
         if tick.ops:
             self._session.store.commit_in_parts(tick.ops)
-        self._following = decision.moved(self._following, tick.moved, stored.orders)
+        self._following = self._following.moved(tick.moved, stored.orders)
         self._following = replace(self._following, lanes=self._following.lanes.passed(tick.passed))
         for error in map(self._blamed, tick.errors):
             self._log.warning("copy_failed", table=error.table, code=error.code, error=error.message)
             if error.table is None or not error.lasting:
-                self._following = decision.with_error(self._following, error, now=now)
+                self._following = self._following.with_error(error, now=now)
             else:
-                self._following = decision.table_failed(self._following, error.table, error)
+                self._following = self._following.table_failed(error.table, error)
         return {**tick.limits, **tick.moved}
 
     def _shares(self, stored: ProcessorView) -> LimitShares:
@@ -314,18 +314,18 @@ class ChangefeedProcessor:
         return future
 
     def _begin_jobs(self, stored: ProcessorView, now: float, limits: Mapping[TableId, Position]) -> None:
-        jobs = decision.begin(self._following, stored.orders, self._session.lanes, now=now, copying=limits)
+        jobs = self._following.next_jobs(stored.orders, self._session.lanes, now=now, copying=limits)
         jobs = self._paced(jobs, stored, now)
         if not jobs:
             return
         held, limited = _held(stored), stored.configuration.apply_limit is not None
         share = self._shares(stored).apply if limited else 1.0
         for job in jobs:
-            self._following = decision.begun(self._following, job, now=now)
+            self._following = self._following.begun(job, now=now)
             named = {table for table in job.own_windows if job.of(table)}
             copied = {} if self._configuration.sink_can.keeps_messages else self._copies.ranges(named)
             attempt = self._lane_attempt if job.tables else self._session.attempts.new()
-            density = decision.pace_of(self._following, job).density
+            density = self._following.pace_of(job).density
             alone = limited or self._following.lanes.lane_of(job) is not None
             repairs = self._repairs_in(job, stored)
             spec = JobSpec.of(
@@ -338,8 +338,8 @@ class ChangefeedProcessor:
                 alone=alone,
                 history=stored.orders.barrier.history,
                 limit_share=share,
-                sink_share=decision.sink_share(self._following, job),
-                settled=decision.settled(self._following, job),
+                sink_share=self._following.sink_share(job),
+                settled=self._following.settled(job),
             )
             self._submit(spec, self._context_for(job.tables, stored))
 
@@ -386,7 +386,7 @@ class ChangefeedProcessor:
         if self._look is None or not self._look.future.done():
             return
         error, self._look = self._look.future.result(), None
-        self._following = decision.looked(self._following, orders, error, now=now)
+        self._following = self._following.looked(orders, error, now=now)
 
     def _context_for(self, tables: AbstractSet[TableId], stored: ProcessorView) -> SharedContext:
         """The context is renewed when the schemas, the tables or the run have changed. Its tables are those of the default lane."""
@@ -473,7 +473,7 @@ class ChangefeedProcessor:
         if outcome.error is not None:
             self._log.warning("window_failed", job=number, code=outcome.error.code, error=outcome.error.message)
             blamed = self._blamed(outcome.error)
-            self._following = decision.failed(self._following, number, blamed, now=now, of_a_task=of_a_task)
+            self._following = job_ends.failed(self._following, number, blamed, now=now, of_a_task=of_a_task)
         else:
             self._repaired |= outcome.repaired
             options = self._configuration.pipeline
@@ -484,10 +484,10 @@ class ChangefeedProcessor:
                 seconds=options.max_lag_seconds,
             )
             slow_seconds = self._session.lanes.slow_seconds
-            self._following = decision.succeeded(
+            self._following = job_ends.succeeded(
                 self._following, number, outcome, limits, now=now, slow_seconds=slow_seconds
             )
-        self._following = decision.counted(self._following, outcome)
+        self._following = self._following.counted(outcome)
         self._log_outcome(number, outcome)
 
     def _blamed(self, error: ErrorReport) -> ErrorReport:
@@ -513,12 +513,12 @@ class ChangefeedProcessor:
     def _report(self, stored: ProcessorView, now: float) -> None:
         """Writes at most ten reports a second, besides those that a DDL waits for. A report that is held back makes a later tick due."""
         copies = self._copies
-        report = decision.report(self._following, stored.orders, copies.progress, copies.tables_with_tasks, now=now)
+        report = self._following.report(stored.orders, copies.progress, copies.tables_with_tasks, now=now)
         report = replace(report, copying=copies.unfinished, copy_rate=copies.rate, late=self._watch.late)
         self._unreported = report != self._reported
         if not self._unreported:
             return
-        arrived = decision.arrived(self._following, stored.orders)
+        arrived = self._following.arrived(stored.orders)
         if now < self._reported_at + _REPORT_EVERY and arrived.items() <= self._arrived.items():
             return
         self._reports.write(report, [CreateRevIs(self._session.layout.info(self._id), self._info_rev)])

@@ -19,7 +19,7 @@ from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.layout import Layout
 from coordination.mirror import View
-from processor.decision import Orders
+from processor.following import Orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 from changefeed.lifecycle import ErrorReport
 from changefeed.table import TableId, TableName
-from processor import decision
 from processor.copy.steps import CopyAnswers, CopyStep, IndexTable
-from processor.decision import Following, Orders
+from processor.following import Following, Orders
 from processor.lanes.lanes import Lanes
 from processor.overdue import COPY_SECONDS, MOST_REPORTED, WINDOW_SECONDS, Overdue, RunningJob, late_reports
 from processor.spark.pipeline import SharedContext
@@ -108,9 +107,9 @@ def _window_job(window: RunningWindow, following: Following, orders: Orders, now
         attempt=window.spec.attempt,
         begun_at=window.begun_at,
         patience=WINDOW_SECONDS,
-        wanted=decision.wanted(following, orders),
+        wanted=following.wanted(orders),
     )
-    return replace(job, in_the_way=job.late(now) and decision.in_the_way(following, orders, window.spec.job.number))
+    return replace(job, in_the_way=job.late(now) and following.in_the_way(orders, window.spec.job.number))
 
 
 def _copy_job(copy: RunningCopy, following: Following, orders: Orders) -> RunningJob:
@@ -119,7 +118,7 @@ def _copy_job(copy: RunningCopy, following: Following, orders: Orders) -> Runnin
         attempt=copy.attempt,
         begun_at=copy.begun_at,
         patience=COPY_SECONDS,
-        wanted=decision.wanted(following, orders),
+        wanted=following.wanted(orders),
         in_the_way=any(step.schema.id in leaving for step in copy.steps),
     )
 

@@ -21,8 +21,8 @@ replay from then on (see `replay_of`). A table is unsettled when its window ende
 events that the target may contain already. It keeps its checkpoint, and its next window is twice as wide, until a window contains all
 such events (docs/decisions/0010).
 
-**Apart.** A table that cannot keep up, or that may be the cause of a failure, does not set the pace of the others: it is replicated in an `ApartLane`, by
-jobs of its own with a pace of its own.
+**Apart.** A table that cannot keep up, or that may be the cause of a failure, does not set the pace of the others: it is replicated apart
+(`apart_lane.py`).
 
     a job of a, b, c, d fails, and nothing says whose fault it is       apart {a, b}, {c, d}
     the job of {a, b} succeeds, that of {c, d} fails                    a and b are back in the default lane; apart {c}, {d}
@@ -44,12 +44,10 @@ from types import MappingProxyType
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
-from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position, Window
 from changefeed.records.ddl import Barrier
 from changefeed.table import TableId
-from processor.lanes.sink_share import SinkShare
-from processor.lanes.windows import Pace
+from processor.lanes.apart_lane import ApartLane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,34 +86,6 @@ class LaneJob:
         """The range to read: from the lowest start to the highest end."""
         windows = [window for window in (self.window, *self.own_windows.values()) if not window.empty]
         return Window(min(window.start for window in windows), max(window.end for window in windows))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApartLane:
-    """`slow`: one table that cannot keep up. Otherwise, tables of which one may be the cause of a failure.
-
-    A lane whose jobs fail for a reason that may pass has pauses of its own. All moments are monotonic seconds.
-    """
-
-    tables: frozenset[TableId]
-    pace: Pace
-    slow: bool = False
-    since: float = 0.0
-    """When it was put apart."""
-    failures: int = 0
-    """In a row, for reasons that may pass."""
-    retry_at: float = 0.0
-    """A lane that failed, or that stands still, begins no window before."""
-    sink: SinkShare = field(default_factory=SinkShare)
-    """Of a slow lane."""
-    moved_at: float = 0.0
-    """When its last window began or ended."""
-    error: ErrorReport | None = None
-
-    @property
-    def alone(self) -> TableId | None:
-        """Its table, if it has only one."""
-        return next(iter(self.tables)) if len(self.tables) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +179,7 @@ class Lanes:
 
     def afresh(self) -> Lanes:
         """What failed is tried again at once."""
-        return replace(self, apart=tuple(replace(it, failures=0, retry_at=0.0, error=None) for it in self.apart))
+        return replace(self, apart=tuple(lane.afresh() for lane in self.apart))
 
     def with_lane(self, lane: ApartLane, changed: ApartLane) -> Lanes:
         return replace(self, apart=tuple(changed if it is lane else it for it in self.apart))

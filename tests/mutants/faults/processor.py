@@ -82,13 +82,13 @@ PROCESSOR = (
     ),
     Fault(
         "a node reports that it has stopped while a job runs",
-        "run=following.run if takes_part or following.lanes.running or copying else 0,",
-        "run=following.run if takes_part or copying else 0,",
+        "run=self.run if self.wanted(orders) or lanes.running or copying else 0,",
+        "run=self.run if self.wanted(orders) or copying else 0,",
     ),
     Fault(
         "a node obeys a stop while a job has the table",
-        "if table in following.lanes.tables and not following.lanes.busy(table) and table not in copying",
-        "if table in following.lanes.tables and table not in copying",
+        "if table in lanes.tables and not lanes.busy(table) and table not in copying",
+        "if table in lanes.tables and table not in copying",
     ),
     Fault(
         "a run begins while jobs of the last one run",

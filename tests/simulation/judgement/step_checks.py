@@ -13,7 +13,7 @@ from changefeed.records.ddl import DdlRecord
 from owner.ddl import barrier
 from owner.ddl.barrier import BarrierDecision, CheckpointOf
 from owner.ddl.stragglers import NOTHING, Waiting
-from processor.decision import Following
+from processor.following import Following
 from tests.simulation.clockwork.machine import Violation
 
 

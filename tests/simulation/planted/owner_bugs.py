@@ -15,7 +15,7 @@ import owner.owner
 import owner.tables.recopy
 import owner.tables.wishes
 import processor.changefeed_processor
-import processor.decision
+import processor.job_ends
 import processor.lanes.lane_plan
 from changefeed.event import DdlType
 from changefeed.lifecycle import ErrorReport
@@ -31,8 +31,9 @@ from owner.etcd_writes import ChangefeedWriter
 from owner.tables.node_standings import NodeStandings
 from owner.tables.progress import Floor, NodeState, TableProgress
 from owner.tables.wishes import TableWishes
-from processor.decision import Following
 from processor.etcd_view import ProcessorView
+from processor.following import Following
+from processor.lanes.apart_lane import SuspectLane
 from processor.lanes.lanes import Lanes
 from processor.lanes.windows import Pace
 from sink.mongodb.ddl.ddl_effect import DdlEffect
@@ -115,7 +116,7 @@ def _lanes_forget_held_tables() -> AbstractContextManager[Any]:
     def planned(lanes: Lanes, ahead: Barrier, *rest: Any) -> Any:
         return plan(lanes, replace(ahead, held={}), *rest)
 
-    return patch("processor.decision.plan", planned)
+    return patch("processor.following.plan", planned)
 
 
 def _ddl_runs_before_its_tables_have_arrived() -> AbstractContextManager[Any]:
@@ -195,7 +196,7 @@ def _refused_ddls_hold_the_checkpoint() -> AbstractContextManager[Any]:
 
 
 def _nodes_obey_a_stop_only_by_their_report() -> AbstractContextManager[Any]:
-    return patch("processor.decision.standing_still", lambda following, orders: following.failed.keys())
+    return patch.object(Following, "standing_still", lambda self, orders: self.failed.keys())
 
 
 def _only_tables_of_today_are_expected_in_history() -> AbstractContextManager[Any]:
@@ -241,17 +242,17 @@ def _a_table_enters_while_its_node_has_it() -> AbstractContextManager[Any]:
 
 
 def _the_tables_of_a_window_that_fails_stay_together() -> AbstractContextManager[Any]:
-    def together(following: Following, _tables: Sequence[TableId], error: ErrorReport, _pace: Pace) -> Following:
-        return processor.decision.with_error(following, error, now=0.0)
+    def together(following: Following, _lane: SuspectLane, error: ErrorReport) -> Following:
+        return following.with_error(error, now=0.0)
 
-    return patch("processor.decision._separated", together)
+    return patch("processor.job_ends._separated", together)
 
 
 def _a_table_that_fails_fails_its_changefeed() -> AbstractContextManager[Any]:
-    def failed(following: Following, _table: TableId, error: ErrorReport) -> Following:
-        return processor.decision.with_error(following, replace(error, table=None), now=0.0)
+    def failed(self: Following, _table: TableId, error: ErrorReport) -> Following:
+        return self.with_error(replace(error, table=None), now=0.0)
 
-    return patch("processor.decision.table_failed", failed)
+    return patch.object(Following, "table_failed", failed)
 
 
 def _a_table_that_fails_is_moved_again_and_again() -> AbstractContextManager[Any]:

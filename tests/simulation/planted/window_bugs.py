@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import processor.changefeed_processor
-import processor.decision
+import processor.job_ends
 import processor.lanes.lane_plan
 import processor.spark.pipeline
 import processor.task.job
@@ -66,17 +66,17 @@ def _windows_are_reported_before_they_are_acknowledged() -> AbstractContextManag
 
 
 def _failed_windows_count_as_done() -> AbstractContextManager[Any]:
-    failed = processor.decision.failed
+    failed = processor.job_ends.failed
 
     def done(following: Any, number: int, error: Any, **rest: Any) -> Any:
         troubled = failed(following, number, error, **rest)
         return replace(troubled, lanes=following.lanes.finished(number))
 
-    return patch("processor.decision.failed", done)
+    return patch("processor.job_ends.failed", done)
 
 
 def _a_slow_table_stays_with_the_others() -> AbstractContextManager[Any]:
-    return patch("processor.decision.slowest", lambda outcome, seconds: None)
+    return patch("processor.job_ends.slowest", lambda outcome, seconds: None)
 
 
 def _a_slow_table_shares_commands_with_others() -> AbstractContextManager[Any]:
@@ -89,16 +89,16 @@ def _others_wait_for_a_slow_lane() -> AbstractContextManager[Any]:
     def planned(lanes: Lanes, *rest: Any) -> Any:
         return [] if any(map(lanes.lane_of, lanes.running)) else plan(lanes, *rest)
 
-    return patch("processor.decision.plan", planned)
+    return patch("processor.following.plan", planned)
 
 
 def _windows_that_ended_early_count_as_whole() -> AbstractContextManager[Any]:
-    succeeded = processor.decision.succeeded
+    succeeded = processor.job_ends.succeeded
 
     def whole(following: Any, number: int, outcome: JobOutcome, *rest: Any, **more: Any) -> Any:
         return succeeded(following, number, replace(outcome, ended=None), *rest, **more)
 
-    return patch("processor.decision.succeeded", whole)
+    return patch("processor.job_ends.succeeded", whole)
 
 
 def _a_window_ends_where_its_last_bucket_ended() -> AbstractContextManager[Any]:

@@ -14,8 +14,8 @@ from changefeed.records.ddl import Barrier
 from changefeed.records.node import AssignedTable, Assignment, PositionReport
 from changefeed.row_tally import RowTally
 from changefeed.table import TableId
-from processor import decision
-from processor.decision import Following, Orders
+from processor import job_ends
+from processor.following import Following, Orders
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import WindowLimits
@@ -47,7 +47,7 @@ def orders(barrier: int, given: Assignment, *, run: int = 1, running: bool = Tru
 
 
 def reported(following: Following, given: Orders, copying: frozenset[TableId] = frozenset()) -> PositionReport:
-    return decision.report(following, given, copying=copying, now=2000.0)
+    return following.report(given, copying=copying, now=2000.0)
 
 
 class Node:
@@ -56,10 +56,10 @@ class Node:
         self.now = 1000.0
 
     def tick(self, given: Orders, *, copying: dict[TableId, Position] | None = None) -> list[LaneJob]:
-        self.following = decision.follow_orders(self.following, given)
-        jobs = decision.begin(self.following, given, LIMITS, now=self.now, copying=copying or {})
+        self.following = self.following.follow(given)
+        jobs = self.following.next_jobs(given, LIMITS, now=self.now, copying=copying or {})
         for job in jobs:
-            self.following = decision.begun(self.following, job, now=self.now)
+            self.following = self.following.begun(job, now=self.now)
         self.following.lanes.check()
         return jobs
 
@@ -71,13 +71,13 @@ class Node:
             took=timedelta(seconds=took),
             writing={TableId(table): seconds for table, seconds in writing.items()},
         )
-        self.following = decision.succeeded(
+        self.following = job_ends.succeeded(
             self.following, job.number, outcome, WINDOWS, now=self.now, slow_seconds=LIMITS.slow_seconds
         )
 
     def fail(self, job: LaneJob, error: SluiceError) -> None:
         report = ErrorReport.of(error, datetime.now(UTC))
-        self.following = decision.failed(self.following, job.number, report, now=self.now)
+        self.following = job_ends.failed(self.following, job.number, report, now=self.now)
 
     def apart(self) -> list[set[str]]:
         return [set(lane.tables) for lane in self.following.lanes.apart]

@@ -22,7 +22,8 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.records.ddl import Barrier
 from changefeed.records.node import AssignedTable, Assignment
 from changefeed.table import TableId
-from processor import decision
+from processor import job_ends
+from processor.following import LOOK_EVERY
 from processor.lanes.lane_plan import Paces
 from processor.lanes.windows import Pace
 from tests.unit.processor.deciding_node import A, Node, assignment, at, orders, reported
@@ -157,7 +158,7 @@ def test_an_error_that_separating_tables_does_not_explain_concerns_them_all(
     node, given = Node(), orders(110, assignment(a=100, b=100))
     [job] = node.tick(given)
     report = ErrorReport.of(error, datetime.now(UTC))
-    node.following = decision.failed(node.following, job.number, report, now=node.now, of_a_task=of_a_task)
+    node.following = job_ends.failed(node.following, job.number, report, now=node.now, of_a_task=of_a_task)
     told = reported(node.following, given)
     assert told.error is not None
     assert (told.failed, node.apart()) == ({}, [])
@@ -195,7 +196,7 @@ def test_one_table_that_fails_again_and_again_does_not_stop_the_others() -> None
             else:
                 node.succeed(job)
         node.now += 1
-    places, report = node.places(given), decision.report(node.following, given, now=node.now)
+    places, report = node.places(given), node.following.report(given, now=node.now)
     assert {table for table, at in places.items() if at < 165} == {"d"}
     assert node.apart() == [{"d"}]
     assert report.retried.keys() == {"d"}
@@ -206,7 +207,7 @@ def test_one_table_that_fails_again_and_again_does_not_stop_the_others() -> None
         for job in node.tick(given):
             node.succeed(job)
         node.now += 1
-    report = decision.report(node.following, given, now=node.now)
+    report = node.following.report(given, now=node.now)
     assert (node.apart(), report.error, report.retried) == ([], None, {})
     assert set(node.places(given).values()) == {189}
 
@@ -220,7 +221,7 @@ def test_where_everything_is_away_a_window_is_divided_into_few_parts_and_no_tabl
             begun += 1
             node.fail(job, SinkUnavailable("away"))
         node.now += 1
-    report = decision.report(node.following, given, now=node.now)
+    report = node.following.report(given, now=node.now)
     assert len(node.apart()) <= 8
     assert begun < 300 * 8 / 9, "each part has pauses of up to ten seconds"
     assert report.error is not None
@@ -259,7 +260,7 @@ def test_a_node_that_loses_its_failing_tables_still_says_why() -> None:
     error = reported(node.following, none).error
     assert error is not None
     assert (error.code, error.table) == ("sink_unavailable", None)
-    assert decision.may_look(node.following, none, now=node.now)
+    assert node.following.may_look(none, now=node.now)
 
 
 def test_a_node_whose_tables_wait_looks_while_the_changefeed_is_troubled() -> None:
@@ -267,16 +268,16 @@ def test_a_node_whose_tables_wait_looks_while_the_changefeed_is_troubled() -> No
     node, given = Node(), orders(110, assignment(a=100))
     [job] = node.tick(given)
     troubled = replace(given, troubled=True)
-    assert not decision.may_look(node.following, troubled, now=node.now), "its job shows it"
+    assert not node.following.may_look(troubled, now=node.now), "its job shows it"
     node.succeed(job)
-    assert not decision.may_look(node.following, troubled, now=node.now), "its job has just shown it"
-    node.now += decision.LOOK_EVERY.total_seconds()
-    assert not decision.may_look(node.following, given, now=node.now)
-    assert decision.may_look(node.following, troubled, now=node.now)
-    node.following = decision.looked(node.following, troubled, None, now=node.now)
+    assert not node.following.may_look(troubled, now=node.now), "its job has just shown it"
+    node.now += LOOK_EVERY.total_seconds()
+    assert not node.following.may_look(given, now=node.now)
+    assert node.following.may_look(troubled, now=node.now)
+    node.following = node.following.looked(troubled, None, now=node.now)
     node.tick(troubled)
     assert reported(node.following, troubled).reaches
-    assert not decision.may_look(node.following, troubled, now=node.now)
+    assert not node.following.may_look(troubled, now=node.now)
     node.tick(replace(troubled, barrier=Barrier(epoch=1, position=at(120)), barrier_rev=120))
     assert not reported(node.following, troubled).reaches, "its next job shows it"
 
@@ -286,12 +287,12 @@ def test_a_look_shows_whether_failing_windows_are_the_nodes_own_trouble() -> Non
     for _ in range(3):
         [job] = node.tick(given)
         node.fail(job, SinkUnavailable("away"))
-        if decision.may_look(node.following, given, now=node.now):
-            node.following = decision.looked(node.following, given, None, now=node.now)
-        assert not decision.may_look(node.following, given, now=node.now)
+        if node.following.may_look(given, now=node.now):
+            node.following = node.following.looked(given, None, now=node.now)
+        assert not node.following.may_look(given, now=node.now)
         report = reported(node.following, given)
         assert (report.error is not None, report.reaches) == (True, True)
-        node.now += 1 + decision.LOOK_EVERY.total_seconds()
+        node.now += 1 + LOOK_EVERY.total_seconds()
     [job] = node.tick(given)
     assert reported(node.following, given).reaches, "it only tries again what failed"
     node.succeed(job)
@@ -304,7 +305,7 @@ def test_a_node_with_tables_learns_its_errors_from_their_windows() -> None:
     [job] = node.tick(given)
     node.succeed(job)
     met = ErrorReport.of(SinkUnavailable("away"), datetime.now(UTC))
-    node.following = decision.looked(node.following, given, met, now=node.now)
+    node.following = node.following.looked(given, met, now=node.now)
     report = reported(node.following, given)
     assert (report.error, report.reaches) == (None, False)
 
@@ -317,13 +318,13 @@ def test_a_node_whose_tables_all_stand_still_learns_from_a_look_that_its_error_i
     stopped = replace(given, stops={A: 7})
     node.tick(stopped)
     assert reported(node.following, stopped).error is not None
-    assert decision.may_look(node.following, stopped, now=node.now)
-    node.following = decision.looked(node.following, stopped, None, now=node.now)
+    assert node.following.may_look(stopped, now=node.now)
+    node.following = node.following.looked(stopped, None, now=node.now)
     report = reported(node.following, stopped)
     assert (report.error, report.reaches) == (None, True)
     lasting = ErrorReport.of(InvariantError("a bug"), datetime.now(UTC))
-    node.following = decision.with_error(node.following, lasting, now=node.now)
-    node.following = decision.looked(node.following, stopped, None, now=node.now)
+    node.following = node.following.with_error(lasting, now=node.now)
+    node.following = node.following.looked(stopped, None, now=node.now)
     assert reported(node.following, stopped).error is not None, "it waits for the next run"
 
 
@@ -332,7 +333,7 @@ def test_a_passing_error_that_a_copy_meets_with_one_table_is_the_nodes() -> None
     node, given = Node(), orders(110, assignment(a=100, b=100))
     node.tick(given)
     met = ErrorReport.of(SinkUnavailable("away").about(A), datetime.now(UTC))
-    node.following = decision.with_error(node.following, met, now=node.now)
+    node.following = node.following.with_error(met, now=node.now)
     error = reported(node.following, given).error
     assert error is not None
     assert (error.table, error.keeps_running) == (None, False)

@@ -12,8 +12,9 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.records.ddl import Barrier
 from changefeed.table import TableId
+from processor.lanes.apart_lane import SlowLane, SuspectLane
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
-from processor.lanes.lanes import ApartLane, LaneJob, Lanes
+from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import Pace
 
 TABLES = [TableId(name) for name in "abcdef"]
@@ -148,7 +149,8 @@ class LanesMachine(RuleBasedStateMachine):
     def put_apart(self, tables: list[TableId], cut: int, slow: bool) -> None:
         """At any time, also while a job has some of the tables."""
         parts = (frozenset(tables[:cut]) & self.lanes.tables, frozenset(tables[cut:]) & self.lanes.tables)
-        lanes = [ApartLane(tables=part, pace=Pace(seconds=5), slow=slow) for part in parts if part]
+        kind = SlowLane if slow else SuspectLane
+        lanes = [kind(tables=part, pace=Pace(seconds=5)) for part in parts if part]
         self.lanes = self.lanes.put_apart(*lanes)
 
     @precondition(lambda self: self.lanes.apart)

@@ -8,7 +8,7 @@ import pytest
 
 from changefeed.position import Window
 from changefeed.table import TableId
-from processor import decision
+from processor import job_ends
 from processor.lanes.sink_share import FIRST, STILL_SECONDS
 from processor.task.job import JobOutcome
 from tests.unit.processor.deciding_node import WINDOWS, A, B, Node, assignment, at, orders
@@ -41,7 +41,7 @@ def test_a_slow_table_is_not_back_before_it_has_caught_up() -> None:
     rest, slow = node.tick(orders(140, given.assignment))
     node.succeed(rest, took=0.1, b=0.1)
     outcome = JobOutcome(took=timedelta(seconds=0.1), writing={A: 0.1}, ended=at(103))
-    node.following = decision.succeeded(node.following, slow.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
+    node.following = job_ends.succeeded(node.following, slow.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
     assert node.apart() == [{"a"}]
     node.now += STILL_SECONDS
     [slow] = node.tick(orders(140, given.assignment))
@@ -63,12 +63,12 @@ def test_a_slow_table_leaves_the_sink_to_the_others_as_far_as_they_wait_for_it()
             for job in node.tick(orders(second, given)):
                 if job.of(A):
                     slow, began_at = job, node.now
-            assert slow is None or decision.sink_share(node.following, slow) < 1
+            assert slow is None or node.following.sink_share(slow) < 1
             node.now += 0.1
             for job in [job for job in node.following.lanes.running if job is not slow]:
                 node.succeed(job, took=0.1, waits=1, waited=waited if slow else 0.002, b=0.05)
         assert slow is not None
-        share = decision.sink_share(node.following, slow)
+        share = node.following.sink_share(slow)
         node.succeed(slow, took=3.0, a=3.0)
         return share, began_at
 
@@ -90,11 +90,11 @@ def test_a_slow_lane_that_has_stood_still_is_due_once() -> None:
     node.succeed(job, took=3.0, a=2.8, b=0.1)
     for job in node.tick(orders(102, given)):
         node.succeed(job, took=3.0, a=3.0 if job.of(A) else 0.0)
-    due_at = decision.retry_at(node.following)
+    due_at = node.following.retry_at
     assert due_at == node.now + STILL_SECONDS
-    assert decision.rested(node.following, node.now) is node.following
-    node.following = decision.rested(node.following, due_at)
-    assert decision.retry_at(node.following) is None, "the source may have nothing more for it"
+    assert node.following.rested(node.now) is node.following
+    node.following = node.following.rested(due_at)
+    assert node.following.retry_at is None, "the source may have nothing more for it"
 
 
 def test_of_tables_that_are_written_side_by_side_none_is_slow_for_its_share_alone() -> None:
@@ -117,7 +117,7 @@ def test_a_table_that_writes_alone_holds_up_the_tables_that_will_write() -> None
     node.succeed(job, took=3.0, a=2.9)
     assert node.apart() == [{"a"}]
     rest, slow = node.tick(orders(103, given.assignment))
-    assert (rest.of(A), decision.sink_share(node.following, slow)) == (None, 1.0), "nobody has waited so far"
+    assert (rest.of(A), node.following.sink_share(slow)) == (None, 1.0), "nobody has waited so far"
 
 
 def test_a_slow_table_that_is_behind_the_others_holds_them_up_though_their_rows_are_not_reached() -> None:
@@ -126,11 +126,11 @@ def test_a_slow_table_that_is_behind_the_others_holds_them_up_though_their_rows_
     [job] = node.tick(orders(106, given))
     assert (job.of(A), job.of(B)) == (Window(at(100), at(106)), Window(at(105), at(106)))
     outcome = JobOutcome(took=timedelta(seconds=3), writing={A: 2.9}, ended=at(101))
-    node.following = decision.succeeded(node.following, job.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
+    node.following = job_ends.succeeded(node.following, job.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
     assert node.apart() == [{"a"}]
     rest, slow = node.tick(orders(107, given))
     assert (rest.of(A), rest.of(B)) == (None, Window(at(105), at(107)))
-    assert decision.sink_share(node.following, slow) == FIRST
+    assert node.following.sink_share(slow) == FIRST
 
 
 def test_the_only_table_of_a_job_holds_up_nobody() -> None:
@@ -144,7 +144,7 @@ def test_a_window_for_which_the_target_was_too_slow_ends_early_and_the_rest_is_r
     node, given = Node(), orders(160, assignment(a=100, b=100, c=104))
     [job] = node.tick(given)
     outcome = JobOutcome(took=timedelta(seconds=9), writing={A: 8.5, B: 0.1}, ended=at(103))
-    node.following = decision.succeeded(node.following, job.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
+    node.following = job_ends.succeeded(node.following, job.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
     assert node.places(given) == {"a": 103, "b": 103, "c": 104}
     assert node.apart() == [{"a"}], "3 seconds of the source took 9"
     rest, slow = node.tick(given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from changefeed.errors import FencedError
-from processor import decision
 from tests.unit.processor.deciding_node import A, B, C, Node, assignment, at, orders, reported
 
 
@@ -102,17 +101,17 @@ def test_a_table_that_leaves_while_its_copy_moves_it_is_released_where_it_came_t
     begun = orders(300, assignment(a=100))
     node.tick(begun, copying={A: at(100)})
     leaving = orders(300, assignment(leaving="a", a=100), rev=11)
-    node.following = decision.follow_orders(node.following, leaving, frozenset({A}))
+    node.following = node.following.follow(leaving, frozenset({A}))
     assert reported(node.following, leaving, copying=frozenset({A})).released == {}
-    node.following = decision.moved(node.following, {A: at(120)}, leaving)
+    node.following = node.following.moved({A: at(120)}, leaving)
     assert node.tick(leaving, copying={A: at(120)}) == []
     assert reported(node.following, leaving).released == {A: at(120)}
 
 
 def test_rows_in_scope_are_told_to_flow_for_a_second() -> None:
     node, given = Node(), orders(110, assignment(a=100))
-    assert not decision.report(node.following, given, now=node.now).flowing
+    assert not node.following.report(given, now=node.now).flowing
     [job] = node.tick(given)
     node.succeed(job)
-    assert decision.report(node.following, given, now=node.now + 0.9).flowing
-    assert not decision.report(node.following, given, now=node.now + 1.0).flowing
+    assert node.following.report(given, now=node.now + 0.9).flowing
+    assert not node.following.report(given, now=node.now + 1.0).flowing
