@@ -22,8 +22,8 @@ from pathlib import Path
 import structlog
 
 from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted, SluiceError
-from credentials.file_stamp import stamp
 from credentials.redaction import keep_secret
+from credentials.secrets import stamp
 
 _SHORTEST = 16
 _BEARER = "bearer "

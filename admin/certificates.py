@@ -10,7 +10,7 @@ import grpc
 import structlog
 
 from changefeed.errors import ConfigurationError
-from credentials.file_stamp import stamp
+from credentials.secrets import stamp
 
 _log = structlog.get_logger()
 

@@ -28,8 +28,8 @@ from changefeed.errors import InvariantError, RetryableError
 from changefeed.records.node import NodeId, NodeRecord
 from coordination.etcd.protocol import CreateRevIs, Etcd, Put, Refused
 from coordination.fenced import FencedStore
-from coordination.interruption import Interruption
 from coordination.layout import Layout, encode
+from credentials.logging import Interruption
 
 DEFAULT_TTL = timedelta(seconds=10)
 

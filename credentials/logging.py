@@ -11,15 +11,17 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
-from credentials.log_lines import redacted_line
+from credentials.redaction import redacted
 
 VARIABLE = "SLUICE_LOG_FORMAT"
 
@@ -59,7 +61,7 @@ def set_up(format: LogFormat, least: int = logging.INFO) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             renderer,
-            redacted_line,
+            _redacted_line,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _StandardError())),
@@ -67,6 +69,10 @@ def set_up(format: LogFormat, least: int = logging.INFO) -> None:
     )
     warnings.showwarning = _warned
     threading.excepthook = _thread_died
+
+
+def _redacted_line(logger: WrappedLogger, method: str, line: EventDict) -> str:  # noqa: ARG001 - structlog determines them
+    return redacted(str(line))
 
 
 def _warned(
@@ -83,3 +89,27 @@ def _warned(
 def _thread_died(died: threading.ExceptHookArgs) -> None:
     name = died.thread.name if died.thread is not None else ""
     _log.error("thread_died", thread=name, exc_info=(died.exc_type, died.exc_value, died.exc_traceback))
+
+
+class Interruption:
+    """An error that recurs at every tick: it is logged once when it begins, and once when it is over. For one thread.
+
+    `begins` and `ends` are the names of the two events in the log.
+    """
+
+    def __init__(self, log: Any, begins: str, ends: str, monotonic: Callable[[], float] | None = None) -> None:
+        self._log = log
+        self._begins = begins
+        self._ends = ends
+        self._monotonic = monotonic or time.monotonic
+        self._since: float | None = None
+
+    def occurred(self, error: Exception, **facts: object) -> None:
+        if self._since is None:
+            self._since = self._monotonic()
+            self._log.warning(self._begins, error=str(error), **facts)
+
+    def over(self) -> None:
+        if self._since is not None:
+            seconds, self._since = self._monotonic() - self._since, None
+            self._log.info(self._ends, seconds=round(seconds, 1))

@@ -32,13 +32,13 @@ from changefeed.records.requests import ChangefeedId
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig, Tls
 from coordination.fenced import FencedStore
-from coordination.interruption import Interruption
 from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.session import Session, open_session
 from coordination.write_health import WatchedEtcd
 from credentials import logging
-from credentials.expansion import allow
+from credentials.logging import Interruption
+from credentials.secrets import allow
 from node.configuration import AdminOptions, EtcdOptions, NodeConfiguration
 from node.measured_jobs import MeasuredJobs
 from node.membership import Membership

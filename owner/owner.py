@@ -22,11 +22,11 @@ from changefeed.records.status import ChangefeedStatus
 from coordination.decoded import Decoded, StoredRecord
 from coordination.election import Candidate
 from coordination.fenced import FencedStore
-from coordination.interruption import Interruption
 from coordination.layout import Layout, ResignRequest, child, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
 from coordination.task_fence import BUDGET
+from credentials.logging import Interruption
 from owner.changefeed_owner import ChangefeedOwner
 from owner.ddl.in_flight import InFlightDdl
 from owner.deployments.oplog_guard import OplogLeft

@@ -44,8 +44,8 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout, child
 from coordination.mirror import View
 from coordination.task_fence import Fence
-from credentials.expansion import allowed
 from credentials.redaction import redacted
+from credentials.secrets import allowed
 from processor import job_ends
 from processor.commits import Commits
 from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep

@@ -23,10 +23,10 @@ from coordination.decoded import Decoded
 from coordination.etcd.config import EtcdConfig
 from coordination.etcd.protocol import KeyValue
 from coordination.fenced import FencedStore
-from coordination.interruption import Interruption
 from coordination.layout import Layout, child
 from coordination.mirror import Mirror, View
 from coordination.session import Session
+from credentials.logging import Interruption
 from processor import etcd_view
 from processor.changefeed_processor import ChangefeedProcessor, Jobs, ProcessorSession
 from processor.etcd_view import ProcessorView

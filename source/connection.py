@@ -15,7 +15,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.direct_connection import not_the_primary
 from changefeed.config.read_preference import refused_at_source
 from changefeed.errors import ConfigurationError, SourceUnsupported
-from credentials.client import open_client
+from credentials.clients import open_client
 from source.errors import translated
 from source.one_server import OneServer
 

@@ -17,7 +17,7 @@ from changefeed.config.tables.pattern import TablePattern
 from changefeed.config.tables.pattern_list import PatternList
 from changefeed.errors import RetryableError
 from changefeed.table import TableKind, TableName, TableSchema, identified
-from credentials.hash_key import hash_key
+from credentials.secrets import hash_key
 from sink.mongodb.connection import Client
 from source.raw.columns import Columns, columns_of
 from verify.checkpoints import Checkpoints

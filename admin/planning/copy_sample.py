@@ -20,7 +20,7 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.errors import SluiceError, SourceRefused
 from changefeed.table import TableKind, TableName, TableSchema, TableSize
-from credentials.expansion import expanded
+from credentials.secrets import expanded
 from sink.mongodb.connection import connect as connect_to_target
 from source.connection import Client, connect, read_command
 from source.errors import translated

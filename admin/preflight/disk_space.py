@@ -17,7 +17,7 @@ from admin.preflight.sink_probe import impatient
 from changefeed.config.configuration import Configuration
 from changefeed.errors import WrongState
 from changefeed.table import TableName
-from credentials.expansion import expanded
+from credentials.secrets import expanded
 from sink.mongodb.connection import connect as connect_to_sink
 from source.connection import Client
 from source.connection import connect as connect_to_source

@@ -13,7 +13,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.tables.columns import shown_otherwise
 from changefeed.errors import SinkRefused, SluiceError
 from changefeed.table import TableName
-from credentials.expansion import expanded
+from credentials.secrets import expanded
 from sink.mongodb.connection import connect
 from sink.mongodb.errors import translated
 from sink.mongodb.rows.placing.shard_keys import shard_key_of

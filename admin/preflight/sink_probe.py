@@ -14,7 +14,7 @@ from admin.preflight.privileges import Privileges, missing_identity
 from changefeed.config.configuration import Configuration
 from changefeed.errors import SinkRefused, SluiceError
 from changefeed.table import TableName
-from credentials.expansion import expanded
+from credentials.secrets import expanded
 from sink.mongodb.connection import Client, connect, holds_documents, refused_member
 from sink.mongodb.errors import translated
 from sink.opening import event_sink

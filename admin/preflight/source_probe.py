@@ -23,7 +23,7 @@ from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, Sour
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedInfo
 from changefeed.table import SYSTEM_DATABASES, TableKind, TableSchema
-from credentials.expansion import expanded
+from credentials.secrets import expanded
 from processor.task.rows.row_stream import streams_asked_for
 from processor.task.shuffle.routing import divisible
 from source.connection import Client, connect, deployment_of, is_config_server, is_router, read_command, refused_member

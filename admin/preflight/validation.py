@@ -31,9 +31,8 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.requests import ChangefeedId, DesiredState, Reroute
 from changefeed.table import TableId, TableKind, TableName, TableSchema, identified
-from credentials.expansion import expanded
-from credentials.hash_key import hash_key
 from credentials.redaction import redacted
+from credentials.secrets import expanded, hash_key
 from owner.ddl.stragglers import nameless
 from owner.decision.state import published
 from owner.etcd_view import OwnerView

@@ -28,8 +28,8 @@ from changefeed.errors import PermanentError, RetryableError, SluiceError, Wrong
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableKind
-from credentials.expansion import expanded
 from credentials.redaction import redacted
+from credentials.secrets import expanded
 from owner.etcd_view import OwnerView
 from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Commander

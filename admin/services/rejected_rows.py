@@ -11,7 +11,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import OnRejected
 from changefeed.errors import NotFoundError, WrongState
 from changefeed.table import TableId
-from credentials.expansion import expanded
+from credentials.secrets import expanded
 from owner.etcd_view import OwnerView
 from sink.mongodb.connection import connect
 from sink.mongodb.letters.open_letters import LetterBox

@@ -24,7 +24,7 @@ from changefeed.config.tables.pattern import TablePattern
 from changefeed.errors import ConfigurationError, RetryableError, WrongState
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableSchema
-from credentials.expansion import expanded
+from credentials.secrets import expanded
 from sink.mongodb.connection import connect as connect_to_target
 from verify.report import TableReport, VerifyProgress
 from verify.sources.opening import open_compared_source

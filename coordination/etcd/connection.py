@@ -16,8 +16,8 @@ from changefeed.errors import ConfigurationError, CoordinationRefused, Coordinat
 from coordination.etcd.config import EtcdConfig, Tls
 from coordination.etcd.errors import stale_token, translate
 from coordination.etcd.protocol import HistoryCompacted
-from credentials.file_stamp import stamp
 from credentials.redaction import keep_secret
+from credentials.secrets import stamp
 
 HAS_LEADER = ("hasleader", "true")
 """Makes a member without a leader fail at once. Otherwise its calls time out and its streams stay silent forever."""

@@ -23,8 +23,8 @@ from changefeed.records.status import LetterTotals
 from changefeed.table import TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout, as_shown
 from changefeed.users.principals import PrincipalChanges, Principals
-from credentials.expansion import expanded
-from credentials.renewal import Renewed
+from credentials.clients import Renewed
+from credentials.secrets import expanded
 from owner.ddl.feed import DdlFeed
 from owner.deployments.leftovers import Sweeper
 from owner.deployments.principal_copy import PrincipalTarget

@@ -34,8 +34,8 @@ from coordination import failpoint
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.layout import decode
-from credentials.hash_key import hash_key
-from credentials.renewal import Renewed
+from credentials.clients import Renewed
+from credentials.secrets import hash_key
 from processor.lanes.lanes import LaneJob
 from processor.lanes.sink_share import rest_after
 from processor.limits.limiter import Limiter

@@ -11,7 +11,7 @@ from changefeed.config.direct_connection import not_the_primary
 from changefeed.config.read_preference import refused_at_target
 from changefeed.errors import ConfigurationError, SinkRefused
 from changefeed.table import TableName
-from credentials.client import open_client
+from credentials.clients import open_client
 from sink.mongodb.errors import translated
 
 Client: TypeAlias = MongoClient[dict[str, Any]]

@@ -19,10 +19,9 @@ from botocore.config import Config
 from changefeed.config.sinks.store_place import BucketAccess, BucketPlace, access_of
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import ConfigurationError
-from credentials.expansion import expansion
-from credentials.file_stamp import Stamp
 from credentials.redaction import redacted
 from credentials.secret_files import SecretFiles
+from credentials.secrets import Stamp, expansion
 from sink.files.stores.bucket_errors import translated
 from sink.files.stores.retries import RETRIES
 

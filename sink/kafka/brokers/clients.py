@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient
 from changefeed.config.sinks.kafka_sink import KafkaAccess, KafkaSinkOptions
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import ConfigurationError
-from credentials.expansion import Expansion, expansion
 from credentials.redaction import redacted
 from credentials.secret_files import SecretFiles
+from credentials.secrets import Expansion, expansion
 from sink.kafka.brokers.kafka_errors import translated
 
 BATCH_BYTES = 512 << 10

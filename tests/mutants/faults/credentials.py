@@ -37,7 +37,7 @@ CREDENTIALS = (
     ),
     Fault(
         "a log line is not redacted",
-        "            renderer,\n            redacted_line,\n",
+        "            renderer,\n            _redacted_line,\n",
         "            renderer,\n",
     ),
     Fault(

@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from changefeed.errors import CoordinationFull, CoordinationUnavailable
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Delete, Put
-from coordination.interruption import Interruption
 from coordination.write_health import PATIENCE, WatchedEtcd, WriteRecord
+from credentials.logging import Interruption
 
 FULL = CoordinationFull("full")
 LONG = PATIENCE.total_seconds()

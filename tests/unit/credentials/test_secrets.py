@@ -1,16 +1,18 @@
-"""What references stand for, where it may come from, and that nothing of it is shown."""
+"""What references stand for, where it may come from, and that nothing of it is shown. A file that was replaced has another stamp."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import ConfigurationError
-from credentials.expansion import expanded, expansion
 from credentials.redaction import redacted
 from credentials.secret_files import SecretFiles
+from credentials.secrets import expanded, expansion, stamp
 
 
 @pytest.fixture
@@ -160,3 +162,33 @@ def test_an_expansion_differs_when_its_files_do(files: SecretFiles) -> None:
     _put(files, "ca.pem", "BC")
 
     assert len({first, second, expansion(uri, files)}) == 3
+
+
+def _written_later(path: Path) -> None:
+    """With content of the same size."""
+    before = path.stat()
+    path.write_text("two")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+
+
+def _replaced(path: Path) -> None:
+    """As a mounted Secret is: by a file of the same size and time."""
+    before = path.stat()
+    other = path.with_name("other")
+    other.write_text("two")
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_written_later, _replaced, Path.unlink, lambda path: path.write_text("longer")],
+    ids=["written", "replaced", "removed", "longer"],
+)
+def test_a_file_that_changed_has_another_stamp(change: Callable[[Path], object], tmp_path: Path) -> None:
+    path = tmp_path / "cert.pem"
+    path.write_text("one")
+    before = stamp([path, tmp_path / "missing"])
+    assert stamp([path, tmp_path / "missing"]) == before
+    change(path)
+    assert stamp([path, tmp_path / "missing"]) != before

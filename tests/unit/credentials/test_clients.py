@@ -1,15 +1,32 @@
-"""What was opened with credentials is opened again when these change."""
+"""A host is named in messages when it has answered, and not before. What was opened with credentials is opened again when these change."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pymongo.hello import Hello
+from pymongo.monitoring import ServerHeartbeatFailedEvent, ServerHeartbeatSucceededEvent
 
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import ConfigurationError
-from credentials.renewal import Renewed
+from credentials.clients import ProvenHosts, Renewed
+from credentials.redaction import keep_secret, redacted
 from credentials.secret_files import SecretFiles
+from credentials.secrets import texts_of_host
+
+
+def test_a_host_that_answered_is_no_secret() -> None:
+    keep_secret(*texts_of_host("maybe-a-host", 27017), *texts_of_host("maybe-a-password", 27017))
+    hosts = ProvenHosts()
+    hello: Hello[dict[str, Any]] = Hello({"ok": 1})
+
+    hosts.succeeded(ServerHeartbeatSucceededEvent(0.1, hello, ("maybe-a-host", 27017)))
+    hosts.failed(ServerHeartbeatFailedEvent(0.1, OSError("no"), ("maybe-a-password", 27017)))
+
+    assert redacted("maybe-a-host:27017, maybe-a-password:27017") == "maybe-a-host:27017, ***"
+    assert redacted("('maybe-a-host', 27017), ('maybe-a-password', 27017)") == "('maybe-a-host', 27017), ***"
 
 
 class _Opened:

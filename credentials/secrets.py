@@ -1,13 +1,18 @@
-"""`expansion`, `expanded`: a connection string with its references replaced, in the process that connects with it."""
+"""The secrets that a process uses: connection strings with their references replaced, files of secrets, and keys of hashed fields.
+
+Everything secret is known to `credentials.redaction` before anybody can use it. `stamp` tells whether files were replaced.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import parse_qsl, unquote_plus
 
 from pymongo.common import URI_OPTIONS_VALIDATOR_MAP
@@ -15,12 +20,10 @@ from pymongo.common import URI_OPTIONS_VALIDATOR_MAP
 from changefeed.config.uri import ConnectionUri
 from changefeed.config.wording import Mistake
 from changefeed.errors import ConfigurationError
-from credentials.file_stamp import Stamp, stamp
-from credentials.proven_hosts import DEFAULT_PORT, texts_of_host
 from credentials.redaction import keep_secret
 from credentials.secret_files import SecretFiles
-from credentials.secret_reading import read_secret
 
+DEFAULT_PORT = 27017
 _STRICT = re.compile(r"[a-z0-9+]+://(?:(?P<user>[^@/?]*)@)?(?P<hosts>[^@/?]*)(?P<rest>[/?][^@]*)?", re.DOTALL)
 _LOOSE = re.compile(r"[a-z0-9+]+://(?:(?P<user>.*)@)?(?P<hosts>[^@/?]*)(?P<rest>.*)", re.DOTALL)
 _MARKS = re.compile(r"[@:/?&=,;\s]+")
@@ -104,6 +107,11 @@ def _pieces(text: str) -> Iterator[str]:
     return (piece for piece in _MARKS.split(text) if len(piece) >= _SHORTEST_PIECE)
 
 
+def texts_of_host(host: str, port: int) -> tuple[str, ...]:
+    """Return the texts in which the driver shows a host."""
+    return f"{host}:{port}", f"('{host}', {port})", f"_tcp.{host}"
+
+
 def _host(address: str) -> tuple[str, int]:
     found = re.fullmatch(r"(?P<host>\[[^\]]*\]|.*?)(?::(?P<port>\d*))?", address, re.DOTALL)
     assert found is not None
@@ -119,3 +127,75 @@ def _ordinary(word: str) -> bool:
     except ValueError:
         return not word
     return True
+
+
+_ACCOUNT = "kubernetes.io"
+_MOST_BYTES = 64 << 10
+
+
+def read_secret(name: str, files: SecretFiles) -> str:
+    """The one line of the file. The errors do not show whether a file exists that may not be read."""
+    path = os.path.realpath(name)
+    homes = [home for each in files.directories if _inside(path, home := os.path.realpath(each))]
+    if not homes:
+        allowed = ", ".join(files.directories) or "none"
+        problem = (
+            f"the file {name} is outside the directories from which this node reads secrets ({allowed}): move it there, "
+            "or name its directory in secret_directories of the node's configuration"
+        )
+        raise ConfigurationError([problem])
+    if path in map(os.path.realpath, files.own) or any(_ACCOUNT in Path(path[len(home) :]).parts for home in homes):
+        raise ConfigurationError(
+            [f"the file {name} is a secret of the node itself; give the source and the sink files of their own"]
+        )
+    return _line(name, Path(path))
+
+
+def _inside(path: str, directory: str) -> bool:
+    return path.startswith(directory.rstrip("/") + "/")
+
+
+def _line(name: str, path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise ConfigurationError(
+                [f"the file {name} cannot be read on this node: there is no such file; check its name"]
+            )
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        text = content.decode().strip()
+    except OSError as error:
+        raise ConfigurationError([f"the file {name} cannot be read on this node: {error.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise ConfigurationError([f"the file {name} is no text; write one line in UTF-8"]) from None
+    if len(content) > _MOST_BYTES or not text or not text.isprintable():
+        raise ConfigurationError([f"the file {name}: expected one line of text, found another content"])
+    return text
+
+
+def hash_key(reference: str, files: SecretFiles | None = None) -> bytes:
+    kind, _, name = reference[2:-1].partition(":")
+    if kind == "file":
+        key = read_secret(name, files or allowed())
+    elif os.environ.get(name):
+        key = os.environ[name]
+    else:
+        raise ConfigurationError([f"columns: the environment variable {name} is not set on this node; set it"])
+    keep_secret(key)
+    return key.encode()
+
+
+Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+
+
+def stamp(paths: Iterable[Path | str]) -> Stamp:
+    """Two stamps of the same paths differ if a file was written or replaced between them. A mounted Secret is replaced by a symbolic link."""
+    return tuple(_of(Path(path)) for path in paths)
+
+
+def _of(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
