@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ContextDecorator, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from changefeed.errors import ConfigurationError, SluiceError
 from cli import completion
@@ -50,6 +51,48 @@ ChangefeedArgument = Annotated[
     str, typer.Argument(help="Id of a changefeed.", metavar="CHANGEFEED", autocompletion=completion.changefeeds)
 ]
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_WORDS = {
+    "bool": "",
+    "str": "TEXT",
+    "int": "NUMBER",
+    "int range": "NUMBER",
+    "float": "NUMBER",
+    "path": "FILE",
+    "list[str]": "TEXT",
+}
+
+
+def _in_words(parameters: list[Any], ctx: Any) -> list[Any]:
+    """The help tells what kind of value an option takes in words, where typer tells a type of Python: `<str>`."""
+    for each in parameters:
+        if isinstance(each, TyperOption) and each.metavar is None:
+            each.metavar = _WORDS.get(each.display_type(ctx).strip("<>"))
+        elif isinstance(each, TyperArgument):
+            each.display_type_rich = lambda _=None, **__: None  # type: ignore[method-assign]  # its name says what it is
+    return parameters
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _in_words(super().get_params(ctx), ctx)
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _in_words(super().get_params(ctx), ctx)
+
+
+class Commands(typer.Typer):
+    """A group of commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=_Group, no_args_is_help=True, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
+        return super().command(name, cls=_Command, **settings)
+
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
     """Gives the command a `Connection` as its first argument, and the options for the server."""
@@ -75,7 +118,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-class reported:  # noqa: N801 - reads as a function
+class reported(ContextDecorator):  # noqa: N801 - reads as a function
     """Prints a failure and ends the command with its exit code; any other exception is a bug and shows its traceback."""
 
     def __enter__(self) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from cli.command import Commands
 from cli.commands import changefeed, dev, node, sink, table
 from cli.commands.consume import consume
 from cli.commands.ensure import ensure
@@ -31,8 +32,7 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(
-    no_args_is_help=True,
+app = Commands(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Replicates MongoDB, with schema changes in exact order.",

@@ -52,7 +52,7 @@ from pydantic import (
 )
 
 from changefeed.config import yaml_text
-from changefeed.config.options import Options, each_once, problems
+from changefeed.config.options import Flag, Options, each_once, merged, problems
 from changefeed.config.wording import Mistake, did_you_mean, shown
 from changefeed.errors import ConfigurationError
 from changefeed.records.node import Role
@@ -118,14 +118,14 @@ File: TypeAlias = Annotated[Path, AfterValidator(_file)]
 
 
 class EtcdOptions(Options):
-    endpoints: tuple[Address, ...] = Field(
-        ("127.0.0.1:2379",), description="write a list of host:port, for example [etcd-1:2379]"
+    endpoints: Annotated[tuple[Address, ...], Flag("Endpoints, with commas between.", "HOST:PORT", name="etcd")] = (
+        Field(("127.0.0.1:2379",), description="write a list of host:port, for example [etcd-1:2379]")
     )
-    user: StrictStr | None = None
-    password_file: File | None = None
-    ca: File | None = None
-    cert: File | None = None
-    key: File | None = None
+    user: Annotated[StrictStr | None, Flag("User of etcd.", "NAME")] = None
+    password_file: Annotated[File | None, Flag("File with its password.", "FILE")] = None
+    ca: Annotated[File | None, Flag("CA of etcd's certificate; enables TLS.", "FILE")] = None
+    cert: Annotated[File | None, Flag("Client certificate.", "FILE")] = None
+    key: Annotated[File | None, Flag("Its key.", "FILE")] = None
 
     @field_validator("endpoints")
     @classmethod
@@ -144,13 +144,17 @@ class EtcdOptions(Options):
 
 
 class AdminOptions(Options):
-    address: Address = "127.0.0.1:8300"
-    advertise: Address | None = None
-    cert: File | None = None
-    key: File | None = None
-    client_ca: File | None = None
-    token_file: File | None = None
-    allow_unauthenticated: StrictBool = False
+    address: Annotated[Address, Flag("Address to serve at.", "HOST:PORT")] = "127.0.0.1:8300"
+    advertise: Annotated[Address | None, Flag("Address for other machines.", "HOST:PORT", default="the address")] = None
+    cert: Annotated[File | None, Flag("Certificate; enables TLS.", "FILE")] = None
+    key: Annotated[File | None, Flag("Its key.", "FILE")] = None
+    client_ca: Annotated[File | None, Flag("Require client certificates of this CA.", "FILE")] = None
+    token_file: Annotated[
+        File | None, Flag("File of lines viewer:TOKEN and operator:TOKEN.", "FILE", name="token-file")
+    ] = None
+    allow_unauthenticated: Annotated[
+        StrictBool, Flag("Serve other machines without authentication.", name="allow-unauthenticated")
+    ] = False
 
     @model_validator(mode="after")
     def _nobody_unknown_gets_in(self) -> AdminOptions:
@@ -168,13 +172,19 @@ class AdminOptions(Options):
 
 
 class SparkOptions(Options):
-    master: Annotated[StrictStr, BeforeValidator(_spark_master)] = "local[*]"
-    conf: dict[StrictStr, StrictStr] = Field({}, description="write a mapping of text to text, numbers in quotes")
+    master: Annotated[
+        StrictStr, BeforeValidator(_spark_master), Flag("Where Spark runs (docs/spark.md).", "MASTER")
+    ] = "local[*]"
+    conf: Annotated[
+        dict[StrictStr, StrictStr], Flag("A setting of Spark; may be repeated.", "KEY=VALUE", repeated=True)
+    ] = Field({}, description="write a mapping of text to text, numbers in quotes")
 
 
 class NodeConfiguration(Options):
-    cluster: StrictStr = Field("default", min_length=1, description="write the cluster's name")
-    name: StrictStr = Field(
+    cluster: Annotated[StrictStr, Flag("Name of the cluster.", "NAME")] = Field(
+        "default", min_length=1, description="write the cluster's name"
+    )
+    name: Annotated[StrictStr, Flag("Name of the node.", "NAME", default="the host's")] = Field(
         default_factory=socket.gethostname,
         pattern=rf"^{_NAME.pattern}$",
         max_length=64,
@@ -184,17 +194,21 @@ class NodeConfiguration(Options):
         tuple[Annotated[Role, BeforeValidator(_role)], ...],
         AfterValidator(_roles),
         Field(description="write a list of roles: owner, processor"),
+        Flag("owner, processor or both.", "ROLES"),
     ] = (Role.OWNER, Role.PROCESSOR)
-    etcd: EtcdOptions = EtcdOptions()
-    session_ttl: Seconds = timedelta(seconds=10)
-    admin: AdminOptions = AdminOptions()
-    http_address: Address = "127.0.0.1:8301"
-    spark: SparkOptions = SparkOptions()
-    secret_directories: tuple[StrictStr, ...] = Field(
-        DEFAULT_DIRECTORIES, description="write a list of directories, for example [/run/secrets/sluice]"
+    http_address: Annotated[Address, Flag("For /metrics, /healthz and /readyz.", "HOST:PORT")] = "127.0.0.1:8301"
+    secret_directories: Annotated[
+        tuple[StrictStr, ...],
+        Flag("Where ${file:...} of changefeeds may point, with commas between.", "DIRECTORY"),
+    ] = Field(DEFAULT_DIRECTORIES, description="write a list of directories, for example [/run/secrets/sluice]")
+    grace: Annotated[Seconds, Flag("For handing tables over when stopped.", "SECONDS")] = timedelta(seconds=60)
+    session_ttl: Annotated[Seconds, Flag("Until the session of a dead node expires.", "SECONDS")] = timedelta(
+        seconds=10
     )
-    grace: Seconds = timedelta(seconds=60)
-    log_format: LogFormat = LogFormat.CONSOLE
+    log_format: Annotated[LogFormat, Flag("Form of the log.")] = LogFormat.CONSOLE
+    etcd: Annotated[EtcdOptions, Flag(panel="etcd")] = EtcdOptions()
+    admin: Annotated[AdminOptions, Flag(panel="Admin API")] = AdminOptions()
+    spark: Annotated[SparkOptions, Flag(panel="Spark")] = SparkOptions()
 
     @field_validator("secret_directories")
     @classmethod
@@ -222,12 +236,4 @@ class NodeConfiguration(Options):
     @classmethod
     def of(cls, text: str | None, flags: Mapping[str, Any]) -> NodeConfiguration:
         """`flags` have the structure of the file and override it."""
-        return cls.parse(_merged(yaml_text.read(text) if text is not None else {}, flags))
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return merged
+        return cls.parse(merged(yaml_text.read(text) if text is not None else {}, flags))

@@ -52,7 +52,7 @@ from changefeed.capture import ASKED_FOR, Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config import yaml_text
 from changefeed.config.delay import Delay
-from changefeed.config.options import Options, each_once, problems
+from changefeed.config.options import Flag, Options, each_once, problems
 from changefeed.config.rate_limit import RateLimit
 from changefeed.config.read_preference import refused_at_source, refused_at_target
 from changefeed.config.sinks.images import Images
@@ -216,25 +216,31 @@ class PipelineOptions(Options):
 
 
 class Configuration(Options):
-    id: StrictStr = Field(
+    id: Annotated[StrictStr, Flag("Id of the changefeed.", "ID")] = Field(
         pattern=r"^[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*$",
         max_length=64,
         description="write up to 64 letters, digits and single - _ . between them, for example orders-to-dr",
     )
-    source: ConnectionUri = Field(description="write the URI of the MongoDB to read, for example mongodb://host:27017")
-    sink: ConnectionUri = Field(
+    source: Annotated[ConnectionUri, Flag("URI of the source MongoDB.", "URI")] = Field(
+        description="write the URI of the MongoDB to read, for example mongodb://host:27017"
+    )
+    sink: Annotated[ConnectionUri, Flag("URI of the target.", "URI")] = Field(
         description="write a URI that begins with mongodb://, mongodb+srv://, blackhole://, file:// or s3://"
     )
-    start: StartAt = Start.INITIAL
+    start: Annotated[StartAt, Flag("initial, now, a time, or a cluster time.", "START")] = Start.INITIAL
     target: Time | None = Field(None, description=f"write null, {_TIME_HINT}")
     filter: Filter = Filter()
     routes: Routes = Field(Routes(), description='write a list of {from: "shop.*", to: "shop_dr.*"}')
     columns: tuple[ColumnRule, ...] = ()
     ddl: DdlOptions = DdlOptions()
-    capture: AskedCapture = Capture.AUTO
+    capture: Annotated[
+        AskedCapture, Flag("How the source's history is read; auto: the oplog if it can be read.", "|".join(ASKED_FOR))
+    ] = Capture.AUTO
     images: Images = Images.NONE
     """Whether messages have the documents before and after each change. Only change streams show them (6.0)."""
-    on_occupied: OnOccupied = OnOccupied.REFUSE
+    on_occupied: Annotated[
+        OnOccupied, Flag("What becomes of a target's table that has documents before its copy.", "|".join(OnOccupied))
+    ] = OnOccupied.REFUSE
     on_divergence: OnDivergence = OnDivergence.REPAIR
     on_rejected: OnRejected | None = Field(
         None,
@@ -249,11 +255,18 @@ class Configuration(Options):
     )
     """When they are created there for their copies."""
     users: StrictBool = Field(False, description="write true or false: whether users and roles are replicated")
-    copy_limit: Limit | None = Field(None, description="write null or a rate such as 20MB/s, 5000 docs/s")
+    copy_limit: Annotated[
+        Limit | None, Flag("What initial copies write at most: 20MB/s, 5000 docs/s, or both.", "RATE")
+    ] = Field(None, description="write null or a rate such as 20MB/s, 5000 docs/s")
     """Of the documents that initial copies write, on all nodes together."""
-    apply_limit: Limit | None = Field(None, description="write null or a rate such as 20MB/s, 5000 docs/s")
+    apply_limit: Annotated[
+        Limit | None, Flag("What applied changes write at most: 20MB/s, 5000 docs/s, or both.", "RATE")
+    ] = Field(None, description="write null or a rate such as 20MB/s, 5000 docs/s")
     """Of the changes that are applied."""
-    delay: WrittenDelay | None = Field(None, description="write null or a time such as 30s, 15m, 1h, 2d")
+    delay: Annotated[
+        WrittenDelay | None,
+        Flag("How long the source must have had a change before it is applied: 30s, 15m, 1h.", "DURATION"),
+    ] = Field(None, description="write null or a time such as 30s, 15m, 1h, 2d")
     """How long the source must have had a change, by its own clock, before it is applied. Not for initial copies, nor with a `target`."""
     pipeline: PipelineOptions = PipelineOptions()
 

@@ -10,7 +10,8 @@ the field or from its type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import Any, TypeVar, get_args
 
@@ -27,6 +28,23 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """How the command line shows a field: `Annotated[str, Flag("Name of the cluster.", "NAME")]`."""
+
+    help: str = ""
+    metavar: str = ""
+    _: KW_ONLY
+    name: str = ""
+    """Without `--`. Empty: the field's path, with hyphens."""
+    default: str = ""
+    """In words. Empty: as the field has it."""
+    repeated: bool = False
+    """The flag is written once for each item, instead of once with commas."""
+    panel: str = ""
+    """Of the flags for the fields inside this one."""
+
+
 def each_once(values: tuple[T, ...], what: str) -> tuple[T, ...]:
     seen = set[T]()
     for value in values:
@@ -34,6 +52,15 @@ def each_once(values: tuple[T, ...], what: str) -> tuple[T, ...]:
             raise Mistake(f"found {shown(str(value))} twice; write each {what} once")
         seen.add(value)
     return values
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `base`, replaced by those of `over`; what is inside a mapping is replaced by itself."""
+    fields = dict(base)
+    for key, value in over.items():
+        below = fields.get(key)
+        fields[key] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return fields
 
 
 def problems(error: ValidationError, model: type[BaseModel]) -> list[str]:

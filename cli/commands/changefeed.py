@@ -7,17 +7,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
 from rich.live import Live
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from changefeed.capture import ASKED_FOR, Capture
+from changefeed.capture import Capture
 from changefeed.config import yaml_text
-from changefeed.config.configuration import Configuration, OnOccupied
+from changefeed.config.configuration import Configuration
 from changefeed.config.live_options import OPTIONS
+from changefeed.config.options import merged
 from changefeed.errors import RowRejected
 from changefeed.lifecycle import State
 from changefeed.records.requests import Reroute
@@ -25,6 +26,7 @@ from cli import cells
 from cli.changefeed_view import LISTED, changed_line, facts, update_lines, waits_for
 from cli.command import (
     ChangefeedArgument,
+    Commands,
     OutputOption,
     TimeoutOption,
     WaitOption,
@@ -34,6 +36,7 @@ from cli.command import (
 )
 from cli.connection import Connection
 from cli.failure import ExitCode, Failure
+from cli.flags import Given, options_of
 from cli.output import (
     Output,
     console,
@@ -48,7 +51,7 @@ from cli.output import (
 )
 from cli.plan_view import estimate_line, print_plan
 
-app = typer.Typer(no_args_is_help=True, help="Create, show and control changefeeds.")
+app = Commands(help="Create, show and control changefeeds.")
 
 VALIDATION_SECONDS = 90.0
 
@@ -58,32 +61,8 @@ FileArgument = Annotated[
 ConfigOption = Annotated[
     str | None, typer.Option("--config", "-f", metavar="FILE", help="A configuration file; - reads standard input.")
 ]
-IdOption = Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the changefeed.")]
-SourceOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of the source MongoDB.")]
-SinkOption = Annotated[str | None, typer.Option(metavar="URI", help="URI of the target.")]
-StartOption = Annotated[str | None, typer.Option(metavar="START", help="initial, now, a time, or a cluster time.")]
-CaptureOption = Annotated[
-    Capture | None,
-    typer.Option(
-        metavar=f"[{'|'.join(ASKED_FOR)}]", help="How the source's history is read; auto: the oplog if it can be read."
-    ),
-]
-CopyLimitOption = Annotated[
-    str | None, typer.Option(metavar="RATE", help="What initial copies write at most: 20MB/s, 5000 docs/s, or both.")
-]
-ApplyLimitOption = Annotated[
-    str | None, typer.Option(metavar="RATE", help="What applied changes write at most: 20MB/s, 5000 docs/s, or both.")
-]
-OnOccupiedOption = Annotated[
-    OnOccupied | None, typer.Option(help="What becomes of a target's table that has documents before its copy.")
-]
-DelayOption = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="How long the source must have had a change before it is applied: 30s, 15m, 1h."),
-]
-TablesOption = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="A table pattern such as 'shop.*'; may be repeated.")
-]
+_LIVE = ("copy_limit", "apply_limit", "delay")
+_PANEL = "Options of the changefeed, instead of those in a file"
 
 
 @app.command(
@@ -92,21 +71,13 @@ TablesOption = Annotated[
     "cat orders.yaml | sluice changefeed create -\n\nsluice changefeed create orders.yaml --dry-run"
 )
 @connected
+@options_of(Configuration, panel=_PANEL)
 def create(
     connection: Connection,
     file: FileArgument = None,
     *,
     config: ConfigOption = None,
-    id: IdOption = None,
-    source: SourceOption = None,
-    sink: SinkOption = None,
-    start: StartOption = None,
-    capture: CaptureOption = None,
-    on_occupied: OnOccupiedOption = None,
-    copy_limit: CopyLimitOption = None,
-    apply_limit: ApplyLimitOption = None,
-    delay: DelayOption = None,
-    tables: TablesOption = None,
+    given: Given,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be created and copied, and all findings; change nothing.")
     ] = False,
@@ -115,20 +86,7 @@ def create(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a changefeed from a file, or from flags; the source and the sink are checked first."""
-    text = _written(
-        file,
-        config,
-        tables,
-        id=id,
-        source=source,
-        sink=sink,
-        start=start,
-        capture=capture,
-        on_occupied=on_occupied,
-        copy_limit=copy_limit,
-        apply_limit=apply_limit,
-        delay=delay,
-    )
+    text = _written(file, config, given)
     if dry_run:
         _show_plan(connection, text, output)
         return
@@ -144,22 +102,16 @@ def create(
 
 @app.command(epilog="sluice changefeed validate orders.yaml")
 @connected
+@options_of(Configuration, panel=_PANEL)
 def validate(
     connection: Connection,
     file: FileArgument = None,
     *,
     config: ConfigOption = None,
-    id: IdOption = None,
-    source: SourceOption = None,
-    sink: SinkOption = None,
-    start: StartOption = None,
-    capture: CaptureOption = None,
-    on_occupied: OnOccupiedOption = None,
-    tables: TablesOption = None,
+    given: Given,
 ) -> None:
     """Run the checks of create without creating the changefeed."""
-    flags = {"id": id, "source": source, "sink": sink, "start": start, "capture": capture, "on_occupied": on_occupied}
-    text = _written(file, config, tables, **flags)
+    text = _written(file, config, given)
     request = pb.ValidateChangefeedRequest(configuration=text)
     answer = connection.ask(connection.changefeeds.ValidateChangefeed, request, timeout=VALIDATION_SECONDS)
     _fail_for(answer.problems)
@@ -252,22 +204,14 @@ def resume(
     "sluice changefeed update orders --copy-limit 20MB/s --apply-limit none --yes"
 )
 @connected
+@options_of(Configuration, only=("capture", *_LIVE, "filter.tables"), panel=_PANEL, defaults=False)
 def update(
     connection: Connection,
     id: ChangefeedArgument,
     file: FileArgument = None,
     *,
     config: ConfigOption = None,
-    capture: CaptureOption = None,
-    copy_limit: CopyLimitOption = None,
-    apply_limit: ApplyLimitOption = None,
-    delay: DelayOption = None,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN", help="A table pattern, instead of all in filter.tables; repeated for each pattern."
-        ),
-    ] = None,
+    given: Given,
     version: Annotated[
         int, typer.Option(min=0, help="Refuse if the changefeed has another version; 0: accept any version.")
     ] = 0,
@@ -291,20 +235,16 @@ def update(
 
     For other options pause it first: see sluice changefeed options.
     """
-    live = {"copy_limit": copy_limit, "apply_limit": apply_limit, "delay": delay}
-    alone = any(each for each in (capture, tables, *live.values())) and file is None and config is None
-    text = "" if alone else _checked(_read(file, config, "update"))
+    alone = bool(given.values) and file is None and config is None
     request = pb.UpdateChangefeedRequest(
         id=id,
-        configuration=text,
+        configuration="" if alone else _checked(_read(file, config, "update")),
         expected_version=version,
-        capture=capture or "",
+        capture=given.values.get("capture", ""),
         routes=routes or "",
-        tables=tables or (),
+        tables=given.values.get("filter.tables", ()),
+        **{name: given.values[name] for name in _LIVE if name in given.values},
     )
-    for name, value in live.items():
-        if value is not None:
-            setattr(request, name, value)
     preview = connection.ask(connection.changefeeds.PreviewUpdate, request, timeout=VALIDATION_SECONDS)
     print_warnings(preview.warnings)
     if dry_run and output is not Output.TABLE:
@@ -463,19 +403,15 @@ def finalize(
     raise Failure(ExitCode.FAILED, "the server stopped before the changefeed was finished; run the command again")
 
 
-def _written(file: str | None, config: str | None, tables: list[str] | None, **flags: str | None) -> str:
+def _written(file: str | None, config: str | None, given: Given) -> str:
     """The configuration as YAML: from a file, from flags, or from a file with fields that flags replace."""
-    given: dict[str, Any] = {name: str(value) for name, value in flags.items() if value is not None}
-    if tables:
-        given["filter"] = {"tables": tables}
     if file is None and config is None:
-        if not given:
+        if not given.values:
             raise Failure(ExitCode.USAGE, "give a configuration file, or --id, --source and --sink; see --help")
-        return _checked(yaml.safe_dump(given))
+        return _checked(yaml.safe_dump(given.fields))
     text = _read(file, config, "create")
-    if given:
-        fields = yaml_text.read(text)
-        text = yaml.safe_dump(dict(fields) | given, sort_keys=False, allow_unicode=True)
+    if given.values:
+        text = yaml.safe_dump(merged(yaml_text.read(text), given.fields), sort_keys=False, allow_unicode=True)
     return _checked(text)
 
 

@@ -12,10 +12,10 @@ import typer
 from rich.console import Console
 
 from changefeed.errors import ConfigurationError
-from cli.command import reported
+from cli.command import Commands, reported
 from cli.failure import ExitCode, Failure
 
-app = typer.Typer(no_args_is_help=True, help="Try Sluice with a complete setup on this machine.")
+app = Commands(help="Try Sluice with a complete setup on this machine.")
 
 
 @app.command(epilog="sluice dev up")

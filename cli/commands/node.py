@@ -10,12 +10,12 @@ import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli import cells, completion
-from cli.command import OutputOption, TimeoutOption, WaitOption, YesOption, confirm, connected
+from cli.command import Commands, OutputOption, TimeoutOption, WaitOption, YesOption, confirm, connected
 from cli.connection import Connection
 from cli.failure import ExitCode, Failure
 from cli.output import Column, Output, print_line, print_messages
 
-app = typer.Typer(no_args_is_help=True, help="List nodes with their health, drain one, change the owner.")
+app = Commands(help="List nodes with their health, drain one, change the owner.")
 
 _LOOK_EVERY = 0.3
 

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from changefeed.config.sinks.sink_abilities import SINKS
-from cli.command import reported
+from cli.command import Commands, reported
 from cli.output import Column, Output, print_document, print_rows
 
-app = typer.Typer(no_args_is_help=True, help="What a changefeed can end in.")
+app = Commands(help="What a changefeed can end in.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,14 @@ import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli import cells, completion
-from cli.command import ChangefeedArgument, OutputOption, YesOption, confirm, connected
+from cli.command import ChangefeedArgument, Commands, OutputOption, YesOption, confirm, connected
 from cli.connection import Connection
 from cli.output import Column, Output, plain, print_document, print_line, print_messages, print_warnings
 
-app = typer.Typer(
-    no_args_is_help=True,
+app = Commands(
     help="List, move, stop, resume and recopy tables, and handle the rows that the target refuses.",
 )
-ddl_app = typer.Typer(no_args_is_help=True, help="List schema changes, skip one that the target refuses.")
+ddl_app = Commands(help="List schema changes, skip one that the target refuses.")
 
 TableArgument = Annotated[
     str, typer.Argument(help="Name at the source, or id.", metavar="TABLE", autocompletion=completion.tables)

@@ -37,7 +37,8 @@ def verify(
     changefeed: ChangefeedArgument,
     *,
     tables: Annotated[
-        list[str] | None, typer.Option(help="Only tables of this pattern, such as 'shop.*'; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Only tables of this pattern, such as 'shop.*'; may be repeated."),
     ] = None,
     max_differences: Annotated[
         int, typer.Option(min=1, max=1000, help="Different documents of a table after which its comparison ends.")

@@ -25,7 +25,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
 
-from changefeed.config.options import Options, each_once
+from changefeed.config.options import Flag, Options, each_once
 from changefeed.config.tables.glob import literal
 from changefeed.config.tables.match import MatchExpression
 from changefeed.config.tables.pattern import EVERYTHING, TablePattern
@@ -177,9 +177,15 @@ class TableFilter:
 
 
 class Filter(Options):
-    tables: tuple[TablePattern, ...] = Field(
-        PatternList((EVERYTHING,)), description="write a list of table patterns, for example [shop.*]"
-    )
+    tables: Annotated[
+        tuple[TablePattern, ...],
+        Flag(
+            "A table pattern such as 'shop.*', instead of all that a file has; may be repeated.",
+            "PATTERN",
+            name="tables",
+            repeated=True,
+        ),
+    ] = Field(PatternList((EVERYTHING,)), description="write a list of table patterns, for example [shop.*]")
     events: tuple[EventRule, ...] = ()
 
     @field_validator("tables")

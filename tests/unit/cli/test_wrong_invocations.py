@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,8 @@ _WRONG: list[tuple[list[str], str]] = [
     (["changefeed", "create", "--id", "f", *_URIS, "--tables", "shop"], "found 'shop'; write database.collection"),
     (["changefeed", "create", "--id", "f", *_URIS, "--tables", "admin.*"], "are never replicated"),
     (["changefeed", "create", "--id", "f", *_URIS, "--timeout", "0"], "'--timeout'"),
+    (["changefeed", "validate", "--id", "f", *_URIS, "--delay", "soon"], "delay: found 'soon'"),
+    (["changefeed", "validate", "--id", "f", *_URIS, "--copy-limit", "fast"], "copy_limit: found 'fast'"),
     (["changefeed", "update", "f"], "give one configuration file to update"),
     (["changefeed", "update", "f", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
     (["changefeed", "update", "f", "--version", "-1"], "'--version'"),
@@ -119,3 +122,9 @@ def test_help_of_every_command_shows_an_example() -> None:
         shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"TERMINAL_WIDTH": "100"})
         assert shown.exit_code == 0
         assert f"sluice {command}" in shown.stdout.partition("Usage:")[2].partition("\n")[2], command
+
+
+def test_help_tells_what_an_option_takes_in_words() -> None:
+    for command in ("", "changefeed create", "changefeed update", "table move", "node drain", "verify", "server"):
+        shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"TERMINAL_WIDTH": "120"}).stdout
+        assert not re.findall(r"<(?:str|bool|int|int range|float|path|list\[\w+\])>", shown), command
