@@ -22,7 +22,7 @@ class MeasuredJobs:
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
         outcome = self._jobs.run(shared, spec)
         changefeed, failed = ChangefeedId(shared.context.changefeed), outcome.error is not None
-        self._metrics.window_done(changefeed, outcome.tally, outcome.took, failed=failed)
+        self._metrics.window_done(changefeed, outcome.rows.tally, outcome.took, failed=failed)
         return outcome
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:

@@ -498,16 +498,18 @@ class ChangefeedProcessor:
         return replace(error, table=None) if rejected or diverged else error
 
     def _log_outcome(self, number: int, outcome: JobOutcome) -> None:
-        applied = {type.value: count for type, count in outcome.tally.applied.items()}
+        applied = {type.value: count for type, count in outcome.rows.tally.applied.items()}
         took = outcome.took.total_seconds()
-        self._log.debug("window_ended", job=number, applied=applied, took_seconds=took, skipped=outcome.tally.skipped)
-        if outcome.unsettled:
-            self._log.info("rows_wait_for_later_ones", job=number, tables=sorted(outcome.unsettled))
-        for sample in outcome.samples:
+        self._log.debug(
+            "window_ended", job=number, applied=applied, took_seconds=took, skipped=outcome.rows.tally.skipped
+        )
+        if outcome.rows.unsettled:
+            self._log.info("rows_wait_for_later_ones", job=number, tables=sorted(outcome.rows.unsettled))
+        for sample in outcome.rows.samples:
             self._log.warning("row_deviated", job=number, row=sample)
-        if outcome.tally.repaired or outcome.tally.rejected:
+        if outcome.rows.tally.repaired or outcome.rows.tally.rejected:
             self._log.warning(
-                "rows_deviated", job=number, repaired=outcome.tally.repaired, rejected=outcome.tally.rejected
+                "rows_deviated", job=number, repaired=outcome.rows.tally.repaired, rejected=outcome.rows.tally.rejected
             )
 
     def _report(self, stored: ProcessorView, now: float) -> None:

@@ -36,7 +36,7 @@ class Commits:
         ranges = {table: window for table in (*job.tables, *job.own_windows) if (window := job.of(table)) is not None}
         tables = _described(context, ((table, window.start) for table, window in ranges.items()))
         failpoint.reach("window_committing", context.changefeed)
-        self._committer.commit(Commit(ranges=ranges, files=tuple(outcome.receipts), tables=tables))
+        self._committer.commit(Commit(ranges=ranges, files=tuple(outcome.rows.receipts), tables=tables))
         failpoint.reach("window_committed", context.changefeed)
 
     def chunks(self, context: JobContext, steps: Sequence[CopyStep], answers: CopyAnswers) -> None:

@@ -207,7 +207,7 @@ class Following:
 
     def counted(self, outcome: JobOutcome) -> Following:
         """Rows are counted whether the job succeeded or failed."""
-        return replace(self, rows=self.rows.plus(RowCounts.of(outcome.tally)))
+        return replace(self, rows=self.rows.plus(RowCounts.of(outcome.rows.tally)))
 
     def job(self, number: int) -> LaneJob:
         """The running job."""

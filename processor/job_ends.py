@@ -51,15 +51,15 @@ def succeeded(
     job = whole if outcome.ended is None else whole.cut(outcome.ended)
     finished = Finished(
         window=job.scan,
-        bytes=outcome.tally.bytes,
-        events=outcome.tally.applied.total(),
+        bytes=outcome.rows.tally.bytes,
+        events=outcome.rows.tally.applied.total(),
         took=outcome.took,
         silent_until=outcome.silent_until,
     )
     lanes, paces = slow_lane_moved(following.lanes, whole, now), following.paces
     if (apart := lanes.lane_of(whole)) is not None:
         caught_up = span_seconds(Window(job.scan.end, max(job.scan.end, lanes.checkpoint))) <= 1
-        keeps_up = caught_up and sum(outcome.writing.values()) <= slow_seconds / 2
+        keeps_up = caught_up and sum(outcome.rows.writing.values()) <= slow_seconds / 2
         lanes = _after_apart_job(lanes, apart, apart.pace.after(finished, limits), now, keeps_up=keeps_up)
     elif whole is lanes.default_job:
         lanes = _compared(lanes, outcome, now)
@@ -72,12 +72,12 @@ def succeeded(
         lanes = lanes.put_apart(SlowLane(tables=frozenset({slow}), pace=paces.of(whole), sink=sink))
     after = replace(
         following,
-        lanes=lanes.finished(number, outcome.unsettled, outcome.ahead, outcome.ended, uneven=outcome.uneven),
+        lanes=lanes.finished(number, outcome.rows.unsettled, outcome.rows.ahead, outcome.ended, uneven=outcome.uneven),
         paces=paces,
         trouble=following.trouble if following.trouble and following.trouble.retry_at is None else None,
         succeeded_at=now,
     )
-    return replace(after, flowed_at=now) if outcome.tally.applied else after
+    return replace(after, flowed_at=now) if outcome.rows.tally.applied else after
 
 
 def _after_apart_job(lanes: Lanes, lane: ApartLane, pace: Pace, now: float, *, keeps_up: bool) -> Lanes:
@@ -90,9 +90,9 @@ def _after_apart_job(lanes: Lanes, lane: ApartLane, pace: Pace, now: float, *, k
 def _compared(lanes: Lanes, outcome: JobOutcome, now: float) -> Lanes:
     """What small writes of the default lane had to wait counts for each slow lane that wrote, or stood still, all the while."""
     for lane in lanes.apart:
-        if isinstance(lane, SlowLane) and outcome.waits and lane.moved_at <= now - outcome.took.total_seconds():
+        if isinstance(lane, SlowLane) and outcome.rows.waits and lane.moved_at <= now - outcome.took.total_seconds():
             beside = any(map(lanes.busy, lane.tables))
-            seen = lane.sink.seen(outcome.waits, outcome.waited, beside=beside)
+            seen = lane.sink.seen(outcome.rows.waits, outcome.rows.waited, beside=beside)
             lanes = lanes.with_lane(lane, replace(lane, sink=seen))
     return lanes
 
@@ -104,13 +104,13 @@ def _has_others(job: LaneJob) -> bool:
 
 def _wrote_alone(outcome: JobOutcome) -> bool:
     """Whether no other table has had a row. A window that has ended early says nothing of that."""
-    return outcome.ended is None and len(outcome.writing) == 1
+    return outcome.ended is None and len(outcome.rows.writing) == 1
 
 
 def slowest(outcome: JobOutcome, seconds: float) -> TableId | None:
     """The table that held up a window, if the window took longer than so many seconds, and most of the time for that table."""
     took = outcome.took.total_seconds()
-    return outcome.busiest(took) if took > seconds else None
+    return outcome.rows.busiest(took) if took > seconds else None
 
 
 def failed(following: Following, number: int, error: ErrorReport, *, now: float, of_a_task: bool = True) -> Following:

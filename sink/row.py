@@ -96,26 +96,19 @@ FetchRow: TypeAlias = Callable[[RowChange], SourceRow | None]
 """Reads the source's document with the change's key, in the state after the change or newer; None when its table was dropped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deviation:
-    """A change that did not fit the downstream row."""
-
-    change: RowChange
-    reason: str
+_MOST_SAMPLES = 5
 
 
 @dataclass(slots=True, kw_only=True)
 class WriteResult:
-    """The result of a batch. Each change is durable, skipped for a stated reason, or in the dead-letter collection.
+    """The result of a batch, and, added up, of a window. Each change is durable, skipped for a stated reason, or in the dead-letter collection.
 
-    The tally has no `applied` and no `bytes`: only the caller knows the changes before folding.
+    A sink leaves `applied` and `bytes` of the tally out: only the caller knows the changes before folding.
     """
 
     tally: RowTally = field(default_factory=RowTally)
-    divergences: list[Deviation] = field(default_factory=list)
-    """Changes whose rows were repaired from the source."""
-    rejected: list[Deviation] = field(default_factory=list)
-    """Changes that the sink refused because of their content; they are in the dead-letter collection."""
+    samples: list[str] = field(default_factory=list)
+    """Some of the changes whose rows were repaired from the source, or that the sink refused because of their content, as text."""
     unsettled: set[TableId] = field(default_factory=set)
     """Tables with rows that wait for later changes, because the target is ahead. The caller writes their changes again, together with later ones."""
     ahead: dict[TableId, ClusterTime] = field(default_factory=dict)
@@ -131,8 +124,7 @@ class WriteResult:
 
     def add(self, other: WriteResult) -> None:
         self.tally.add(other.tally)
-        self.divergences += other.divergences
-        self.rejected += other.rejected
+        self.samples = (self.samples + other.samples)[:_MOST_SAMPLES]
         self.unsettled |= other.unsettled
         for table, time in other.ahead.items():
             self.read_at(table, time)
@@ -148,13 +140,24 @@ class WriteResult:
     def read_at(self, table: TableId, time: ClusterTime) -> None:
         self.ahead[table] = max(time, self.ahead.get(table, time))
 
-    def diverged(self, deviation: Deviation) -> None:
-        self.divergences.append(deviation)
-        self.tally.repaired += 1
+    def busiest(self, seconds: float) -> TableId | None:
+        """The table for which the sink was busy for most of these seconds."""
+        if not self.writing:
+            return None
+        table, busy = max(self.writing.items(), key=lambda each: each[1])
+        return table if busy > max(seconds, sum(self.writing.values())) / 2 else None
 
-    def refused(self, deviation: Deviation) -> None:
-        self.rejected.append(deviation)
+    def was_repaired(self, change: RowChange, reason: str) -> None:
+        self.tally.repaired += 1
+        self._sample(change, reason)
+
+    def was_refused(self, change: RowChange, reason: str) -> None:
         self.tally.rejected += 1
+        self._sample(change, reason)
+
+    def _sample(self, change: RowChange, reason: str) -> None:
+        if len(self.samples) < _MOST_SAMPLES:
+            self.samples.append(f"{change}: {reason}")
 
 
 Unfinished: TypeAlias = Callable[[TableId], bool]

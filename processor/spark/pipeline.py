@@ -143,7 +143,7 @@ class Pipeline:
                     outcome = self._run_narrow(group, handle, spec)
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         errors = [outcome.error.code] if outcome.error else []
-        failpoint.reach("window_ended", shared.context.changefeed, *outcome.tally.applied, *errors)
+        failpoint.reach("window_ended", shared.context.changefeed, *outcome.rows.tally.applied, *errors)
         return outcome
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:

@@ -10,18 +10,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.requests import RepairRequest
-from changefeed.row_tally import RowTally
 from changefeed.source_history import SourceHistory
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
-from sink.receipt import Receipt
-
-_MOST_SAMPLES = 5
+from sink.row import WriteResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,57 +101,26 @@ class JobSpec:
 class JobOutcome:
     """The result of a window, or of one task's part of it. With an `error`, any part of it may have been applied."""
 
-    tally: RowTally = field(default_factory=RowTally)
-    samples: list[str] = field(default_factory=list)
-    """Some of the divergences and rejections, as text."""
-    unsettled: set[TableId] = field(default_factory=set)
-    """Tables with rows that wait for later events, which the target may contain already. These tables keep their checkpoint."""
-    ahead: dict[TableId, ClusterTime] = field(default_factory=dict)
-    """Tables with rows that were read from the source, each with the newest time that these rows may have."""
+    rows: WriteResult = field(default_factory=WriteResult)
+    """Its unsettled tables keep their checkpoint. Its receipts have to be committed before the window counts."""
     repaired: set[str] = field(default_factory=set)
     """The repair requests that were carried out. A row that the target refuses is not as the source has it, even so."""
     error: ErrorReport | None = None
     took: timedelta = timedelta()
-    writing: dict[TableId, float] = field(default_factory=dict)
-    """The seconds for which the sink was busy with each table."""
     ended: Position | None = None
     """The window held or took too much and ended here, before its end. Everything before it is durable."""
     uneven: bool = False
     """Some rows after `ended` were applied, too."""
-    receipts: list[Receipt] = field(default_factory=list)
-    """What the sink has to commit before the window counts."""
     silent_until: Position | None = None
     """The source has no match between the window's end and this position. Set only for a window that is read in one piece."""
-    waits: int = 0
-    """Small commands, and waits for the sink's majority, and the seconds that they took in all."""
-    waited: float = 0.0
-
-    def busiest(self, seconds: float) -> TableId | None:
-        """The table for which the sink was busy for most of these seconds."""
-        if not self.writing:
-            return None
-        table, busy = max(self.writing.items(), key=lambda each: each[1])
-        return table if busy > max(seconds, sum(self.writing.values())) / 2 else None
-
-    def add(self, other: JobOutcome) -> None:
-        self.tally.add(other.tally)
-        self.samples = (self.samples + other.samples)[:_MOST_SAMPLES]
-        self.unsettled = self.unsettled | other.unsettled
-        for table, time in other.ahead.items():
-            self.ahead[table] = max(time, self.ahead.get(table, time))
-        for table, seconds in other.writing.items():
-            self.writing[table] = self.writing.get(table, 0.0) + seconds
-        self.receipts = self.receipts + other.receipts
-        self.waits += other.waits
-        self.waited += other.waited
-        self.error = _worse(self.error, other.error)
 
 
 def together(parts: Sequence[JobOutcome]) -> JobOutcome:
     """The outcome of a window from those of its buckets. It ends where the first bucket ended."""
     outcome = JobOutcome()
     for part in parts:
-        outcome.add(part)
+        outcome.rows.add(part.rows)
+        outcome.error = _worse(outcome.error, part.error)
     ends = {part.ended for part in parts}
     outcome.ended = min((ended for ended in ends if ended is not None), default=None)
     outcome.uneven = len(ends) > 1

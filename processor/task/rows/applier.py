@@ -16,10 +16,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from datetime import timedelta
 from operator import attrgetter
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import structlog
 
@@ -56,6 +55,11 @@ class _Batch:
     writes: Sequence[Write]
     applied: Counter[RowType]
     bytes: int
+
+
+class _Written(NamedTuple):
+    rows: WriteResult
+    seconds: float
 
 
 class Applier:
@@ -102,7 +106,7 @@ class Applier:
         self._room, self._most_bytes = self._allowed()
         """`_room`: how many changes in `_first_time` the batch may contain."""
         self._bytes = 0
-        self._writing: Future[JobOutcome] | None = None
+        self._writing: Future[_Written] | None = None
         self._begun_at = time.monotonic()
         self.overdue = False
         """The sink is too slow for the whole window: what was added takes long enough."""
@@ -162,19 +166,23 @@ class Applier:
     def finish(self) -> None:
         """Writes everything that was added and settles. Nothing may be added after it."""
         self.flush()
-        _count(self._run.settle(), self.outcome)
+        self.outcome.rows.add(self._run.settle())
 
     def flush(self) -> None:
         """Writes everything that was added."""
         batch = self._taken()
         self._wait()
-        self.outcome.add(self._written(batch))
+        self.outcome.rows.add(self._written(batch).rows)
 
     def _write_beside(self) -> None:
         batch = self._taken()
         self._wait()
         took = time.monotonic() - self._begun_at
-        held_up = took > HELD_UP_SECONDS and len(self.outcome.writing) > 1 and self.outcome.busiest(took) is not None
+        held_up = (
+            took > HELD_UP_SECONDS
+            and len(self.outcome.rows.writing) > 1
+            and self.outcome.rows.busiest(took) is not None
+        )
         self.overdue = took > self._longest or held_up
         self._writing = self._beside.submit(self._written, batch)
 
@@ -183,13 +191,13 @@ class Applier:
         if writing is not None:
             written = writing.result()
             self._adapt(written)
-            self.outcome.add(written)
+            self.outcome.rows.add(written.rows)
 
-    def _adapt(self, written: JobOutcome) -> None:
+    def _adapt(self, written: _Written) -> None:
         """Only the batches of one slow table become smaller: with fewer rows of many tables, each command would only have fewer rows."""
-        most, seconds = min(BATCH_CHANGES, _GROWTH * self._most), written.took.total_seconds()
-        if seconds > 0 and (len(written.writing) == 1 or written.busiest(seconds) is not None):
-            most = min(most, int(written.tally.applied.total() * _BATCH_SECONDS / seconds))
+        most, rows, seconds = min(BATCH_CHANGES, _GROWTH * self._most), written.rows, written.seconds
+        if seconds > 0 and (len(rows.writing) == 1 or rows.busiest(seconds) is not None):
+            most = min(most, int(rows.tally.applied.total() * _BATCH_SECONDS / seconds))
         self._most = max(self._least, most)
 
     def _taken(self) -> _Batch:
@@ -205,32 +213,15 @@ class Applier:
         ]
         return _Batch(writes=writes, applied=applied, bytes=size)
 
-    def _written(self, batch: _Batch) -> JobOutcome:
+    def _written(self, batch: _Batch) -> _Written:
         """Counts events before folding."""
         self._limiter.pay(batch.applied.total(), batch.bytes)
         failpoint.reach("rows_due", *batch.applied)
         begun_at = time.monotonic()
-        outcome = JobOutcome(tally=RowTally(applied=batch.applied, bytes=batch.bytes))
+        rows = WriteResult(tally=RowTally(applied=batch.applied, bytes=batch.bytes))
         for write in batch.writes:
-            _count(write(), outcome)
-        outcome.took = timedelta(seconds=time.monotonic() - begun_at)
-        return outcome
-
-
-def _count(result: WriteResult, outcome: JobOutcome) -> None:
-    deviations = [*result.divergences, *result.rejected]
-    outcome.add(
-        JobOutcome(
-            tally=result.tally,
-            unsettled=result.unsettled,
-            ahead=result.ahead,
-            writing=result.writing,
-            receipts=result.receipts,
-            waits=result.waits,
-            waited=result.waited,
-            samples=[f"{deviation.change}: {deviation.reason}" for deviation in deviations],
-        )
-    )
+            rows.add(write())
+        return _Written(rows, time.monotonic() - begun_at)
 
 
 class _Replay:

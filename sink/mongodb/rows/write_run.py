@@ -84,7 +84,7 @@ from sink.mongodb.rows.statements.update_pipeline import Inexpressible
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting.waiting_rows import Chain, WaitingRows
 from sink.mongodb.rows.waiting.waiting_tries import WaitingTries
-from sink.row import Deviation, FetchRow, RowChange, Sole, SourceRow, Turns, Unfinished, Write, WriteResult
+from sink.row import FetchRow, RowChange, Sole, SourceRow, Turns, Unfinished, Write, WriteResult
 
 _log = structlog.get_logger(__name__)
 
@@ -572,7 +572,7 @@ class WriteRun:
         self._apply_of_now(whole)
 
     def _deviates(self, change: RowChange, reason: str) -> None:
-        self._result.diverged(Deviation(change=change, reason=reason))
+        self._result.was_repaired(change, reason)
 
     def _explain(self, changes: Sequence[RowChange]) -> None:
         """Explains skipped changes by the changes of the same group or of later ones."""
@@ -692,7 +692,7 @@ class WriteRun:
         if self._letters is None:
             raise RowRejected(f"{said}; {_REMEDY}").about(change.table.id)
         self._letters.write(change, said)
-        self._result.refused(Deviation(change=change, reason=said))
+        self._result.was_refused(change, said)
 
 
 def _without(batch: Batch, taken: Callable[[RowChange], bool]) -> Batch:

@@ -209,7 +209,7 @@ def test_random_histories_in_random_windows_end_in_equality(lab: Lab, history: l
         else:
             outcome = windowing.run(window, replay_until=replay_until)
         replay_until = max(replay_until, window.end)
-        places, width = (places, 2 * width) if outcome.unsettled else (places[width:], 1)
+        places, width = (places, 2 * width) if outcome.rows.unsettled else (places[width:], 1)
     different = windowing.differences()
     assert not different, "\n".join(different)
 
@@ -238,9 +238,9 @@ def test_random_damage_is_repaired_or_found_again_until_it_is_mended(
         outcome = windowing.attempt_at(window, replay_until=replay_until)
         replay_until = max(replay_until, window.end)
         if outcome.error is None:
-            assert damaged or not outcome.tally.repaired, outcome.samples
-            assert not outcome.tally.rejected, outcome.samples
-            places, width = (places, 2 * width) if outcome.unsettled else (places[width:], 1)
+            assert damaged or not outcome.rows.tally.repaired, outcome.rows.samples
+            assert not outcome.rows.tally.rejected, outcome.rows.samples
+            places, width = (places, 2 * width) if outcome.rows.unsettled else (places[width:], 1)
             continue
         failures += 1
         assert not repairs, outcome.error.message

@@ -170,5 +170,5 @@ def _shuffled(chunks: Iterable[ShuffledBlob]) -> list[ShuffledBlob]:
 
 def _good(outcome: JobOutcome) -> JobOutcome:
     assert outcome.error is None, f"{outcome.error.code}: {outcome.error.message}"
-    assert (outcome.tally.repaired, outcome.tally.rejected) == (0, 0), outcome.samples
+    assert (outcome.rows.tally.repaired, outcome.rows.tally.rejected) == (0, 0), outcome.rows.samples
     return outcome

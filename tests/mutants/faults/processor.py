@@ -42,8 +42,8 @@ PROCESSOR = (
     ),
     Fault(
         "a window that ended early counts as a whole one",
-        "lanes=lanes.finished(number, outcome.unsettled, outcome.ahead, outcome.ended, uneven=outcome.uneven),",
-        "lanes=lanes.finished(number, outcome.unsettled, outcome.ahead, None, uneven=outcome.uneven),",
+        "lanes=lanes.finished(number, outcome.rows.unsettled, outcome.rows.ahead, outcome.ended, uneven=outcome.uneven),",
+        "lanes=lanes.finished(number, outcome.rows.unsettled, outcome.rows.ahead, None, uneven=outcome.uneven),",
     ),
     Fault(
         "rows after an uneven end are not replay",
@@ -167,13 +167,13 @@ PROCESSOR = (
     ),
     Fault(
         "the last rows of a window are not settled",
-        "        self.flush()\n        _count(self._run.settle(), self.outcome)",
+        "        self.flush()\n        self.outcome.rows.add(self._run.settle())",
         "        self.flush()\n        self._run.settle()",
     ),
     Fault(
         "a task does not wait for its last batch",
-        "        batch = self._taken()\n        self._wait()\n        self.outcome.add(self._written(batch))",
-        "        batch = self._taken()\n        self.outcome.add(self._written(batch))",
+        "        batch = self._taken()\n        self._wait()\n        self.outcome.rows.add(self._written(batch).rows)",
+        "        batch = self._taken()\n        self.outcome.rows.add(self._written(batch).rows)",
     ),
     Fault(
         "a window ends where its last bucket ended",

@@ -20,6 +20,7 @@ from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import WindowLimits
 from processor.task.job import JobOutcome
+from sink.row import WriteResult
 
 A, B, C = (TableId(letter) for letter in "abc")
 LIMITS, WINDOWS = LaneLimits(), WindowLimits()
@@ -65,11 +66,13 @@ class Node:
 
     def succeed(self, job: LaneJob, took: float = 1.0, waits: int = 0, waited: float = 0.0, **writing: float) -> None:
         outcome = JobOutcome(
-            waits=waits,
-            waited=waited,
-            tally=RowTally(applied=Counter({RowType.INSERT: 1}), bytes=10),
+            rows=WriteResult(
+                waits=waits,
+                waited=waited,
+                tally=RowTally(applied=Counter({RowType.INSERT: 1}), bytes=10),
+                writing={TableId(table): seconds for table, seconds in writing.items()},
+            ),
             took=timedelta(seconds=took),
-            writing={TableId(table): seconds for table, seconds in writing.items()},
         )
         self.following = job_ends.succeeded(
             self.following, job.number, outcome, WINDOWS, now=self.now, slow_seconds=LIMITS.slow_seconds

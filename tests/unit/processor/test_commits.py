@@ -20,6 +20,7 @@ from processor.commits import Commits
 from processor.copy.chunk_copy import ReadChunk
 from processor.task.job import JobOutcome
 from sink.receipt import Commit, CopyReceipt, Receipt
+from sink.row import WriteResult
 from source.tables.chunks import Division
 from tests.unit.processor.held_jobs import FEED, LAYOUT, A, B, Cluster, at
 
@@ -64,7 +65,7 @@ def _windowed(committed: Committed, outcome: JobOutcome) -> None:
 
 def test_a_window_is_committed_before_its_checkpoint_moves() -> None:
     committed = _began()
-    _windowed(committed, JobOutcome(receipts=[FILE]))
+    _windowed(committed, JobOutcome(rows=WriteResult(receipts=[FILE])))
     [commit] = committed.commits
     assert (commit.ranges, commit.files) == ({A: Window(at(100), at(110))}, (FILE,))
     assert [(schema.id, name) for schema, name in commit.tables] == [(A, TableName("s", "a"))]
@@ -82,7 +83,7 @@ def test_a_window_without_a_message_is_committed() -> None:
 
 def test_a_window_that_ended_early_is_committed_up_to_there() -> None:
     committed = _began()
-    _windowed(committed, JobOutcome(receipts=[FILE], ended=at(105)))
+    _windowed(committed, JobOutcome(rows=WriteResult(receipts=[FILE]), ended=at(105)))
     assert [commit.ranges for commit in committed.commits] == [{A: Window(at(100), at(105))}]
     committed.cluster.tick()
     assert committed.cluster.checkpoint == 105
@@ -110,7 +111,7 @@ def test_each_table_of_a_window_is_committed_as_far_as_it_went() -> None:
 def test_a_window_that_failed_is_not_committed() -> None:
     committed = _began()
     away = ErrorReport.of(SinkUnavailable("away"), datetime.now(UTC))
-    _windowed(committed, JobOutcome(receipts=[FILE], error=away))
+    _windowed(committed, JobOutcome(rows=WriteResult(receipts=[FILE]), error=away))
     assert committed.commits == []
 
 
@@ -119,7 +120,7 @@ def test_a_window_whose_commit_fails_counts_for_nothing() -> None:
     committed.error = SinkUnavailable("the store does not answer")
     cluster = committed.cluster
     cluster.barrier(110)
-    cluster.jobs.answer = JobOutcome(receipts=[FILE])
+    cluster.jobs.answer = JobOutcome(rows=WriteResult(receipts=[FILE]))
     cluster.tick()
     with pytest.raises(SinkUnavailable):
         cluster.jobs.let_run()

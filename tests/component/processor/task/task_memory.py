@@ -105,7 +105,7 @@ def main(way: str, etcd: str, source: str, sink: str, database: str, start: str,
     if outcome.error is not None:
         raise SystemExit(f"{outcome.error.code}: {outcome.error.message}")
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    sys.stdout.write(f"{sum(outcome.tally.applied.values())} {largest}\n")
+    sys.stdout.write(f"{sum(outcome.rows.tally.applied.values())} {largest}\n")
 
 
 if __name__ == "__main__":

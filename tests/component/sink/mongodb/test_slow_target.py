@@ -82,7 +82,7 @@ def test_batches_become_as_small_as_the_target_can_take(
     name = TableName(database, "rows")
     changes = _changes(TargetTable(id=TableId("ab" * 16), source=name, name=name, ordered=ordered))
     written = writer.write(changes, replay=False)
-    assert (written.divergences, written.rejected) == ([], [])
+    assert not written.samples
     expected = [{"_id": number, "n": number} for number in range(40) if number % 3]
     assert list(target_client[database]["rows"].find(sort=[("_id", 1)])) == expected
     late = [size for size in client.sizes if size > 6]

@@ -11,6 +11,7 @@ from changefeed.table import TableId
 from processor import job_ends
 from processor.lanes.sink_share import FIRST, STILL_SECONDS
 from processor.task.job import JobOutcome
+from sink.row import WriteResult
 from tests.unit.processor.deciding_node import WINDOWS, A, B, Node, assignment, at, orders
 
 
@@ -40,7 +41,7 @@ def test_a_slow_table_is_not_back_before_it_has_caught_up() -> None:
     node.succeed(job, took=3.0, a=2.8, b=0.1)
     rest, slow = node.tick(orders(140, given.assignment))
     node.succeed(rest, took=0.1, b=0.1)
-    outcome = JobOutcome(took=timedelta(seconds=0.1), writing={A: 0.1}, ended=at(103))
+    outcome = JobOutcome(took=timedelta(seconds=0.1), rows=WriteResult(writing={A: 0.1}), ended=at(103))
     node.following = job_ends.succeeded(node.following, slow.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
     assert node.apart() == [{"a"}]
     node.now += STILL_SECONDS
@@ -125,7 +126,7 @@ def test_a_slow_table_that_is_behind_the_others_holds_them_up_though_their_rows_
     node, given = Node(), assignment(a=100, b=105, c=105)
     [job] = node.tick(orders(106, given))
     assert (job.of(A), job.of(B)) == (Window(at(100), at(106)), Window(at(105), at(106)))
-    outcome = JobOutcome(took=timedelta(seconds=3), writing={A: 2.9}, ended=at(101))
+    outcome = JobOutcome(took=timedelta(seconds=3), rows=WriteResult(writing={A: 2.9}), ended=at(101))
     node.following = job_ends.succeeded(node.following, job.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
     assert node.apart() == [{"a"}]
     rest, slow = node.tick(orders(107, given))
@@ -143,7 +144,7 @@ def test_the_only_table_of_a_job_holds_up_nobody() -> None:
 def test_a_window_for_which_the_target_was_too_slow_ends_early_and_the_rest_is_read_again() -> None:
     node, given = Node(), orders(160, assignment(a=100, b=100, c=104))
     [job] = node.tick(given)
-    outcome = JobOutcome(took=timedelta(seconds=9), writing={A: 8.5, B: 0.1}, ended=at(103))
+    outcome = JobOutcome(took=timedelta(seconds=9), rows=WriteResult(writing={A: 8.5, B: 0.1}), ended=at(103))
     node.following = job_ends.succeeded(node.following, job.number, outcome, WINDOWS, now=node.now, slow_seconds=0.4)
     assert node.places(given) == {"a": 103, "b": 103, "c": 104}
     assert node.apart() == [{"a"}], "3 seconds of the source took 9"

@@ -11,6 +11,7 @@ from changefeed.position import Position
 from changefeed.table import TableId
 from processor.task.job import JobOutcome, together
 from sink.receipt import Receipt
+from sink.row import WriteResult
 
 A, B = TableId("a"), TableId("b")
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -44,10 +45,10 @@ def test_everything_that_a_bucket_says_of_its_rows_counts() -> None:
     times = [ClusterTime(100, increment) for increment in (1, 2, 3)]
     outcome = together(
         [
-            JobOutcome(unsettled={A}, ahead={A: times[2], B: times[0]}, receipts=files[:1]),
-            JobOutcome(unsettled={B}, ahead={A: times[1]}, receipts=files[1:]),
+            JobOutcome(rows=WriteResult(unsettled={A}, ahead={A: times[2], B: times[0]}, receipts=files[:1])),
+            JobOutcome(rows=WriteResult(unsettled={B}, ahead={A: times[1]}, receipts=files[1:])),
         ]
     )
-    assert outcome.unsettled == {A, B}
-    assert outcome.ahead == {A: times[2], B: times[0]}
-    assert outcome.receipts == files
+    assert outcome.rows.unsettled == {A, B}
+    assert outcome.rows.ahead == {A: times[2], B: times[0]}
+    assert outcome.rows.receipts == files

@@ -63,7 +63,7 @@ def test_a_capped_collection_keeps_what_the_source_keeps_in_its_order(create: Cr
     second = made.now()
     outcome = made.run(Window(first, second), replay_until=first)
     assert [row["_id"] for row in rows.find()] == [1, 3, 4]
-    assert (list(arrived.find()), outcome.tally.repaired) == (list(rows.find()), 0)
+    assert (list(arrived.find()), outcome.rows.tally.repaired) == (list(rows.find()), 0)
     rows.delete_one({"_id": 3})
     rows.insert_many([{"_id": key} for key in range(5, 20)])
     rows.update_one({"_id": 18}, {"$set": {"n": 1}})
@@ -87,7 +87,7 @@ def test_values_of_unique_indexes_change_hands(create: Create, monkeypatch: pyte
         end = made.now()
         outcome = made.run(Window(began, end), replay_until=made.start)
         began = end
-        assert (refused, outcome.tally.repaired, outcome.tally.rejected) == ([], 0, 0)
+        assert (refused, outcome.rows.tally.repaired, outcome.rows.tally.rejected) == ([], 0, 0)
         assert list(arrived.find().sort("_id")) == list(rows.find().sort("_id"))
     assert rows.count_documents({}) > 5
 

@@ -80,7 +80,7 @@ def test_documents_arrive_as_they_are(windowing: Callable[[], Windowing], seed: 
             updates.append(UpdateOne({"_id": number}, [{"$replaceWith": {"$literal": documents[number]}}]))
         rows.bulk_write(updates)
     outcome = made.run(Window(made.start, made.now()), replay_until=made.start)
-    assert outcome.tally.repaired == outcome.tally.rejected == outcome.tally.skipped == 0
+    assert outcome.rows.tally.repaired == outcome.rows.tally.rejected == outcome.rows.tally.skipped == 0
     arrived = made.target[f"{made.database}_to"].get_collection("rows", codec_options=_RAW)
     sent = made.source[made.database].get_collection("rows", codec_options=_RAW)
     assert _rows(arrived) == _rows(sent)
@@ -114,7 +114,7 @@ def test_operations_that_a_user_applies_arrive_as_they_took_effect(windowing: Ca
         }
     )
     outcome = made.run(Window(made.start, made.now()), replay_until=made.start)
-    assert outcome.tally.repaired == outcome.tally.rejected == 0
+    assert outcome.rows.tally.repaired == outcome.rows.tally.rejected == 0
     arrived = made.target[f"{made.database}_to"]["rows"]
     assert list(arrived.find().sort("_id")) == list(rows.find().sort("_id"))
 
@@ -132,5 +132,5 @@ def test_damage_is_found_by_an_update_that_adds_a_field_beside_it(
     rows.update_one({"_id": 1}, {"$set": {"touched": 1, "a.0": "touched"}})
     end = made.now()
     outcome = made.attempt_at(Window(first, end), replay_until=end if replayed else first)
-    assert (outcome.error, outcome.tally.repaired) == (None, 1)
+    assert (outcome.error, outcome.rows.tally.repaired) == (None, 1)
     assert list(arrived.find()) == list(rows.find())

@@ -67,5 +67,5 @@ def test_values_that_go_round_arrive_though_windows_end_among_them(
     while start < len(places) - 1:
         window = Window(places[start], places[min(start + width, len(places) - 1)])
         outcome = made.run_wide([window], replay_until=end) if wide else made.run(window, replay_until=end)
-        start, width = (start, 2 * width) if outcome.unsettled else (start + width, 2)
+        start, width = (start, 2 * width) if outcome.rows.unsettled else (start + width, 2)
     assert made.differences() == []

@@ -14,7 +14,7 @@ from pymongo.collection import Collection
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
-from sink.row import RowChange, TargetTable
+from sink.row import RowChange, TargetTable, WriteResult
 
 Rows: TypeAlias = Collection[dict[str, Any]]
 _TIMES = count(5)
@@ -81,3 +81,8 @@ def documents_of(rows: Rows) -> list[bytes]:
 
 def inserts_of(table: TargetTable, keys: Sequence[int]) -> list[RowChange]:
     return [made(table, RowType.INSERT, key, {"_id": key}) for key in keys]
+
+
+def keys_in(result: WriteResult) -> list[str]:
+    """The keys, as text, of the rows that the result tells of."""
+    return [sample.split(" ", 3)[3].partition(" at ")[0] for sample in result.samples]

@@ -75,7 +75,7 @@ def test_what_may_have_been_applied_is_written_first_and_as_a_replay() -> None:
         applying.add(change(table, seconds, id))
     applying.finish()
     assert writer.written == [([("a", 1), ("b", 2), ("a", 4)], True), ([("b", 3), ("a", 5)], False)]
-    assert applying.outcome.tally.skipped == 1
+    assert applying.outcome.rows.tally.skipped == 1
 
 
 def test_without_replay_everything_goes_in_one_write() -> None:
@@ -94,7 +94,7 @@ def test_events_are_counted_as_they_came_though_they_were_folded() -> None:
     applying.add(change(A, 111, 1, RowType.DELETE))
     applying.finish()
     assert writer.written == [([("a", 1)], False)]
-    assert applying.outcome.tally.applied == {RowType.INSERT: 1, RowType.DELETE: 1}
+    assert applying.outcome.rows.tally.applied == {RowType.INSERT: 1, RowType.DELETE: 1}
 
 
 def test_a_batch_is_written_when_it_is_large() -> None:
@@ -155,7 +155,7 @@ def test_nothing_is_written_when_there_is_nothing() -> None:
 def test_rows_of_a_table_that_is_replayed_beyond_its_window_may_stay_unsettled() -> None:
     applying = Applier(RecordingWriter(), job(replay_until=at(200), own_replay={B: at(201)}), BESIDE)
     applying.finish()
-    assert applying.outcome.unsettled == {B}
+    assert applying.outcome.rows.unsettled == {B}
 
 
 class TakesItsTime(RecordingWriter):
@@ -207,11 +207,11 @@ def test_a_window_that_ended_early_may_have_a_target_that_is_ahead_of_its_end() 
             return WriteResult(unsettled={table for table in (A, B) if self.ends_ahead(table)})
 
     applying = Applier(Asking(), job(replay_until=at(150), own_replay={B: at(120)}), BESIDE)
-    assert applying.outcome.unsettled == set()
+    assert applying.outcome.rows.unsettled == set()
     applying.add(change(A, 110, 1))
     applying.end_at(at(130))
     applying.finish()
-    assert (applying.outcome.ended, applying.outcome.unsettled) == (at(130), {A})
+    assert (applying.outcome.ended, applying.outcome.rows.unsettled) == (at(130), {A})
 
 
 def test_a_limit_keeps_batches_at_a_second_and_each_is_paid_for_before_it_is_written() -> None:

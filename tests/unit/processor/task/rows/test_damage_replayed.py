@@ -137,7 +137,7 @@ class Node:
         except Divergence:
             self.lanes = self.lanes.failed(job.number)
             raise
-        self.lanes = self.lanes.finished(job.number, applier.outcome.unsettled, applier.outcome.ahead)
+        self.lanes = self.lanes.finished(job.number, applier.outcome.rows.unsettled, applier.outcome.rows.ahead)
         return applier.outcome
 
 
@@ -220,9 +220,9 @@ class Life:
             self._failed(str(error))
             return True
         if outcome is not None:
-            assert not outcome.tally.rejected, outcome.samples
-            assert not outcome.tally.repaired or self.damaged, outcome.samples
-            self.divergences += outcome.tally.repaired
+            assert not outcome.rows.tally.rejected, outcome.rows.samples
+            assert not outcome.rows.tally.repaired or self.damaged, outcome.rows.samples
+            self.divergences += outcome.rows.tally.repaired
         return True
 
     def _failed(self, message: str) -> None:

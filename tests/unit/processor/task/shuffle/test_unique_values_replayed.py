@@ -118,7 +118,7 @@ class Node:
         for change in self.history.within(job.scan):
             applier.add(change)
         applier.finish()
-        self.lanes = self.lanes.finished(job.number, applier.outcome.unsettled)
+        self.lanes = self.lanes.finished(job.number, applier.outcome.rows.unsettled)
         self.lanes.check()
         return applier.outcome
 
@@ -135,7 +135,7 @@ class Node:
         went = []
         while job := self.job(next(widths)):
             outcome = self.finish(job)
-            assert (outcome.tally.repaired, outcome.tally.rejected) == (0, 0), outcome.samples
+            assert (outcome.rows.tally.repaired, outcome.rows.tally.rejected) == (0, 0), outcome.rows.samples
             went.append((job.scan.start.ts.seconds - _START, job.scan.end.ts.seconds - _START))
             assert len(went) < 100, "no progress"
         return went

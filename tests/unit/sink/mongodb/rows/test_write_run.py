@@ -91,7 +91,7 @@ def test_a_change_whose_unique_value_is_taken_is_tried_again_behind_the_others()
     """Another row of the run may give the value up."""
     refused = {"n": 0, "writeErrors": [_TAKEN]}, False
     result = _written(refused, ({"n": 1}, False))
-    assert not result.divergences
+    assert not result.tally.repaired
     assert not result.unsettled
 
 
