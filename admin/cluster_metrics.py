@@ -19,8 +19,8 @@ from changefeed.lifecycle import ErrorReport, State
 from changefeed.records.ddl import DdlState
 from changefeed.records.node import Role
 from changefeed.records.requests import ChangefeedId
-from owner.deployments.oplog_guard import OplogLeft
 from owner.etcd_view import OwnerView
+from owner.losses import OplogLeft
 
 _FEED = ("changefeed",)
 _UNREADABLE = "unreadable"

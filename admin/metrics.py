@@ -17,7 +17,7 @@ from admin.process_metrics import ProcessesCollector
 from changefeed.records.copy import CopiedChunk
 from changefeed.records.requests import ChangefeedId
 from changefeed.row_tally import RowTally
-from owner.deployments.oplog_guard import OplogLeft
+from owner.losses import OplogLeft
 from processor.spark.jvm.spark_health import SparkHealth
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

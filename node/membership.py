@@ -20,8 +20,8 @@ from coordination.layout import Layout, decode
 from coordination.mirror import Mirror, View
 from coordination.session import Session
 from node.health_publisher import HealthPublisher
-from owner.deployments.connections import Connections
-from owner.deployments.oplog_guard import OplogLeft
+from owner.connections import Connections
+from owner.losses import OplogLeft
 from owner.owner import Owner
 from processor.processor import Processor
 

@@ -42,7 +42,7 @@ from credentials.secrets import allow
 from node.configuration import AdminOptions, EtcdOptions, NodeConfiguration
 from node.measured_jobs import MeasuredJobs
 from node.membership import Membership
-from owner.deployments.oplog_guard import OplogLeft
+from owner.losses import OplogLeft
 from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
 from processor.spark.jvm.settings import SparkSettings

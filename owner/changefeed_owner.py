@@ -15,8 +15,7 @@ and the user's next change is still obeyed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -29,58 +28,61 @@ from changefeed.config.configuration import Configuration
 from changefeed.errors import (
     ConfigurationError,
     CoordinationUnavailable,
-    DdlRefused,
     FencedError,
+    HistoryLost,
     InvariantError,
     SluiceError,
     UpdateWaits,
 )
-from changefeed.event import DdlEvent, DdlType
-from changefeed.lifecycle import Command, ErrorReport, Lifecycle, Sign, State
+from changefeed.event import DdlEvent
+from changefeed.lifecycle import Command, State
+from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.node import NodeId
 from changefeed.records.requests import ChangefeedId
 from changefeed.records.status import ChangefeedStatus
-from changefeed.source_history import SourceHistory
-from changefeed.table import TableId, TableName
 from coordination import failpoint
 from coordination.large.large_values import LARGE_BYTES, MOST_BYTES
 from coordination.mirror import View
 from owner import capture_change, etcd_view
 from owner.background import Background
+from owner.changefeed_sink import ChangefeedSink
+from owner.chores import SinkChores, SourceChores
+from owner.ddl.downstream import translated
+from owner.ddl.feed import Subscription
 from owner.ddl.jobs import DdlJobs
-from owner.ddl.scope import DdlClassifier, not_explained, not_replicable, shown_otherwise
+from owner.ddl.scope import DdlClassifier
 from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse
-from owner.decision.decide import LookUp, OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
+from owner.decision.decide import (
+    Decision,
+    LookUp,
+    OwnerAction,
+    PublishBarrier,
+    PublishStatus,
+    RecordDdls,
+    ReleaseDdls,
+    decide,
+)
 from owner.decision.recording import asked_about
-from owner.decision.state import ChangefeedState, published
-from owner.decision.status import commanded
-from owner.delay import horizon
-from owner.deployments.heartbeats import Heartbeats
-from owner.deployments.leftovers import Leftovers
-from owner.deployments.letter_count import LetterCount
-from owner.deployments.lost_tables import lost_tables, others_go_on
-from owner.deployments.oplog_guard import OplogGuard, OplogLeft
-from owner.deployments.place_notes import PlaceNotes
-from owner.deployments.principal_copy import PrincipalCopy
-from owner.deployments.unfinished_copies import UnfinishedCopies
-from owner.deployments.watermarks import Watermarks
+from owner.decision.state import published
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
-from owner.owner_memory import ErrorReports, OwnerMemory
+from owner.losses import OplogGuard, OplogLeft, loss_of, lost_tables, others_go_on
+from owner.owner_memory import Lifecycles, OwnerMemory
 from owner.phase import Phase, never_began, phase_of
+from owner.principal_copy import PrincipalCopy
 from owner.starts.catalog_at_start import look_up
 from owner.starts.table_starts import TableStarts
+from owner.state_of import Collected, state_of
 from owner.tables import filter_change, scheduler
 from owner.tables.known_tables import KnownTables
 from owner.tables.node_standings import without_nodes
-from owner.tables.progress import TableProgress
-from owner.tables.wishes import Forget, Mark, Resume, TableWishes
+from owner.tables.recopy import unfinished_copies
+from owner.tables.wishes import Forget, Mark, Resume
 from owner.term import OwnerTerm
 from schema_store.store import fold
-from schema_store.versions import SchemaVersions
-from sink.ddl import DdlApplier, DownstreamDdl, Routing, downstream, dropped_instead
-from source.loss import Loss, ReadTable
+from sink.ddl import DownstreamDdl
+from source.loss import Loss
 
 _log = structlog.get_logger()
 
@@ -98,13 +100,14 @@ class ChangefeedOwner:
     ) -> None:
         """`configuration`: as its tables were found. `created_rev`: the revision in etcd at which the changefeed was created."""
         self.configuration = configuration
-        self._life = f"{term.layout.cluster}/{created_rev}"
         self.capture = capture
         self._id = id
         self._term = term
         self._log = _log.bind(changefeed=id, epoch=term.store.epoch)
         self._random = Random()  # noqa: S311  # spreads retries
+        self._lifecycles = Lifecycles(self._random)
         self._writer = ChangefeedWriter(term.store, term.layout, id)
+        self._sink = ChangefeedSink(term.clusters, configuration, f"{term.layout.cluster}/{created_rev}")
         self._source = term.clusters.acquire(configuration.source, capture)
         self._background = Background(term.wake)
         self._jobs = self._new_jobs()
@@ -118,40 +121,24 @@ class ChangefeedOwner:
         self._run = 0
         self._guard = OplogGuard(id, self._background, self._source.oplog_window)
         self._losses = self._source.losses(self._background)
-        self._heartbeats = Heartbeats(f"{term.layout.cluster}/{id}", self._background, self._source)
-        self._notes = PlaceNotes(id, self._background, self._source.move_on)
-        self._unfinished = UnfinishedCopies(id, self._background, self._open_sink)
-        count = partial(term.clusters.open_letters, configuration)
-        self._letters = LetterCount(id, self._background, count)
+        self._source_chores = SourceChores(id, f"{term.layout.cluster}/{id}", self._source, self._background)
+        self._sink_chores = SinkChores(id, self._sink, self._background)
         self._principals = (
-            PrincipalCopy(
-                id, self._background, self._source.read_principals, term.clusters.principals_of(configuration)
-            )
+            PrincipalCopy(id, self._background, self._source.read_principals, self._sink.principals())
             if configuration.users
             else None
         )
-        self._watermarks = Watermarks(
-            id, self._background, partial(term.clusters.open_marks, configuration, self._life)
-        )
-        self._leftovers = Leftovers(id, self._background, term.clusters.open_sweeper(configuration, self._life))
-        self._reports = ErrorReports()
         self._table_starts = TableStarts(
-            configuration,
-            self._source,
-            self._open_sink,
-            partial(term.clusters.claim_sink, configuration, self._life),
-            self._writer,
-            self._background,
-            self._reports,
-            self._random,
+            configuration, self._source, self._sink, self._writer, self._background, self._lifecycles
         )
 
     def _new_jobs(self) -> DdlJobs:
         in_flight = partial(self._term.in_flight.call, self._id)
-        return DdlJobs(self._open_sink, self._downstream, self._term.wake, in_flight)
+        return DdlJobs(self._sink.open, self._translated, self._term.wake, in_flight)
 
-    def _open_sink(self) -> DdlApplier:
-        return self._term.clusters.open_sink(self.configuration, self._life)
+    def _translated(self, record: DdlRecord) -> DownstreamDdl:
+        assert self._memory.tables is not None
+        return translated(record, self._memory.tables.tip, self.configuration, self.capture)
 
     @property
     def oplog_left(self) -> OplogLeft | None:
@@ -172,7 +159,7 @@ class ChangefeedOwner:
             return
         now = time.monotonic()
         self._gone_at = {node: self._gone_at.get(node, now) for node in known.left_behind}
-        self._reports.next_tick()
+        self._lifecycles.next_tick()
         try:
             self._step(known)
         except (FencedError, CoordinationUnavailable):
@@ -184,7 +171,7 @@ class ChangefeedOwner:
 
     def _step(self, known: OwnerView) -> None:
         status = known.status or self._unbegun(known)
-        to_run = commanded(known.info, status, now=datetime.now(UTC), random=self._random).running
+        to_run = self._lifecycles.commanded(known.info, status).running
         begun = status.checkpoint is not None
         takes_names = begun and filter_change.may_take_names(known.records.values(), published(status, known.barrier))
         asked = known.info.configuration
@@ -206,12 +193,20 @@ class ChangefeedOwner:
                 self._go_on(known, status)
 
     def _remove(self, known: OwnerView, status: ChangefeedStatus) -> None:
-        heartbeat_gone = never_began(known.info, status) or not self._beats
-        if self._stands_still(known) and (heartbeat_gone or self._heartbeats.ended()) and self._left_no_copies(known):
+        beats = self._beats and not never_began(known.info, status)
+        if not self._stands_still(known) or (beats and not self._source_chores.heartbeat_ended()):
+            return
+        if self._left_no_copies(known):
             self._writer.remove()
 
     def _left_no_copies(self, known: OwnerView) -> bool:
-        return self._unfinished.dropped(known.bases.values(), known.records.values())
+        """DDLs that the schemas cannot explain may not keep a changefeed from being removed, either."""
+        try:
+            copies = unfinished_copies(known.bases.values(), known.records.values())
+        except InvariantError as error:
+            self._log.warning("unfinished_copies_unknown", error=str(error))
+            return True
+        return self._sink_chores.dropped(copies)
 
     def _unbegun(self, known: OwnerView) -> ChangefeedStatus:
         """The status before the user's first command, which may be a pause, is obeyed."""
@@ -220,29 +215,19 @@ class ChangefeedOwner:
         )
 
     def _stands_still(self, known: OwnerView) -> bool:
-        """Whether each living node reports that its pipelines have stopped, and the margin of each gone node is over.
-
-        A node may report this before it has seen the last start. So the barrier is written again after the status that ended the run,
-        and a report counts once its node has seen that barrier.
-        """
-        if known.barrier is not None and known.barrier_rev < known.status_rev:
+        """Whether no pipeline runs any more. Writes the barrier again if nodes' reports may be from before the last start."""
+        if known.barrier is not None and known.reports_may_be_old:
             self._writer.barrier_again(known.barrier)
-            return False
-        over = time.monotonic() - self._term.margin.total_seconds()
-        busy = {node for node, assigned in known.assignments.items() if assigned.record.tables}
-        for node in busy | known.reports.keys():
-            report = known.reports.get(node)
-            if node not in known.processors:
-                still = self._gone_at[node] <= over
-            else:
-                still = report is not None and report.run == 0 and report.barrier_rev >= known.barrier_rev
-            if not still:
-                return False
-        return True
+        return known.stands_still(self._gone_at, self._gone_before)
+
+    @property
+    def _gone_before(self) -> float:
+        """A node that is gone may still write for the margin."""
+        return time.monotonic() - self._term.margin.total_seconds()
 
     def _restart(self, known: OwnerView, status: ChangefeedStatus) -> None:
         if status.lifecycle.running:
-            stopped = status.lifecycle.after(Command.PAUSE, now=datetime.now(UTC), random=self._random)
+            stopped = self._lifecycles.after(status.lifecycle, Command.PAUSE)
             self._writer.status(replace(status, lifecycle=stopped, epoch=self._writer.epoch), status)
         elif self._stands_still(known) and self._left_no_copies(known):
             self._writer.restart(self._table_starts.fresh_status(known, run=status.run + 1))
@@ -269,9 +254,9 @@ class ChangefeedOwner:
             self._log.error("changefeed_tick_broke", exc_info=error)
             error = InvariantError(repr(error))
         status = known.status or self._unbegun(known)
-        lifecycle = commanded(known.info, status, now=datetime.now(UTC), random=self._random)
+        lifecycle = self._lifecycles.commanded(known.info, status)
         if lifecycle.state is not State.REMOVED:
-            lifecycle = self._lifecycle(lifecycle, self._reports.of(error))
+            lifecycle = self._lifecycles.after(lifecycle, error)
         run = status.run + (lifecycle.running and not status.lifecycle.running)
         failed = replace(
             status,
@@ -285,9 +270,6 @@ class ChangefeedOwner:
         if failed != known.status:
             self._writer.status(failed, known.status)
 
-    def _lifecycle(self, lifecycle: Lifecycle, event: Sign | ErrorReport) -> Lifecycle:
-        return lifecycle.after(event, now=datetime.now(UTC), random=self._random)
-
     @property
     def _beats(self) -> bool:
         return self.capture is Capture.CHANGE_STREAM
@@ -295,126 +277,95 @@ class ChangefeedOwner:
     def _go_on(self, known: OwnerView, status: ChangefeedStatus) -> None:
         memory = self._memory
         self._writer.large.collect(known.large)
-        if self._beats and status.checkpoint is not None:
-            self._heartbeats.tick(status.checkpoint)
         if status.run != self._run:
             self._jobs.forget_failures()
             self._run = status.run
-        if memory.tables is None:
-            memory.tables = KnownTables(known.bases, known.records.values())
-        memory.tables.take(known.records.values())
-        assert status.checkpoint is not None
-        behind = {table: stored.record.at for table, stored in known.stragglers.items()}
-        names, target = memory.tables.names, self.configuration.routes.target
-        self._watermarks.look(status.checkpoint, behind, lambda: map(target, names()))
-        self._leftovers.look(known.gone)
-        floor = known.floor(status.checkpoint)
-        nodes = known.nodes(self._gone_at, memory.standings.failing(known.processors))
-        memory.progress = memory.progress.next(memory.tables.replicated, nodes, floor)
-        memory.standings = memory.standings.next(nodes, status.run, time.monotonic())
+        tables = memory.follow(known, status, self._gone_at, time.monotonic())
+        self._do_chores(known, status, tables)
+        collected = self._collect(known, status, tables)
+        state = state_of(known, status, memory, self.configuration, self._writer.epoch, collected)
         decision = decide(
-            self._state(known, status, memory.tables),
+            state,
             self._classifier,
             now=datetime.now(UTC),
             monotonic=time.monotonic(),
             random=self._random,
         )
-        executing = [action.record for action in decision.actions if isinstance(action, RecordExecuting)]
-        for action in decision.actions:
-            if not isinstance(action, RecordExecuting):
-                self._carry_out(action, known)
-        self._record_executing(executing)
-        self._notes.look(wanted=decision.lacks_place)
-        assert isinstance(decision.tip, SchemaVersions)
-        memory.tables.seen(decision.tip)
+        self._carry_out(decision, known)
+        tables.seen(decision.tip)
         memory.arrived = list(decision.waiting)
         if status.lifecycle.running:
             self._schedule(known)
-            self._fold(known, status, memory.tables)
+            self._fold(known, status, tables)
 
-    def _state(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> ChangefeedState:
-        errors: list[SluiceError] = []
-        loss = Loss()
-        resolved = status.resolved
-        assert resolved is not None
+    def _do_chores(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> None:
+        """What needs no decision."""
         assert status.checkpoint is not None
+        if self._beats:
+            self._source_chores.beat(status.checkpoint)
+        behind = {table: stored.record.at for table, stored in known.stragglers.items()}
+        names, target = tables.names, self.configuration.routes.target
+        self._sink_chores.mark(status.checkpoint, behind, lambda: map(target, names()))
+        self._sink_chores.sweep(known.gone)
+        if status.lifecycle.resting and not status.still:
+            self._stands_still(known)
+        if self._principals is not None and status.lifecycle.running:
+            to_record = self._principals.tick(known.principals)
+            if to_record is not None:
+                self._writer.principals(to_record)
+
+    def _collect(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> Collected:
+        """Take what arrived since the last tick into the memory. Writes nothing."""
+        assert status.resolved is not None
+        progress, report = self._memory.progress, self._lifecycles.report
+        errors: list[SluiceError] = []
+        loss, resolved = Loss(), status.resolved
         if status.lifecycle.running:
-            lost = self._guard.look(status.checkpoint)
-            errors += [lost] if lost and not others_go_on(known, self._memory.progress, self._guard.window) else []
-            if self._memory.subscription is None:
-                start = max(resolved, known.barrier.position) if known.barrier else resolved
-                self._memory.subscription = self._source.feed.subscribe(start, self._term.wake)
-            taken = self._memory.subscription.take()
-            loss = self._look_for_loss(taken.history, known, tables)
+            errors += self._lost(known, status)
+            taken = self._subscription(known, status.resolved).take()
+            loss = loss_of(self._losses, known, tables, progress, taken.history)
             self._memory.take(taken, hold=loss.hold)
             resolved = resolved if loss.hold else taken.resolved
-            nobody = without_nodes(known.processors) if tables.replicated else None
-            unwritten = self._copy_principals(known)
             errors += self._update_waits(known, status)
-            also = (taken.error, self._memory.error, loss.error, nobody, unwritten)
+            also = (
+                taken.error,
+                self._memory.error,
+                loss.error,
+                without_nodes(known.processors) if tables.replicated else None,
+                self._principals.error if self._principals is not None else None,
+            )
             errors += [error for error in also if error is not None]
         else:
             self._memory.leave_feed()
-        return ChangefeedState(
-            epoch=self._writer.epoch,
-            info=replace(known.info, configuration=status.as_found(known.info.configuration)),
-            status=status,
-            barrier=known.barrier,
-            records=known.records,
-            wishes=TableWishes(
-                stragglers=known.stragglers,
-                requests=known.requests,
-                repairs=known.repairs.keys(),
-                skips=known.skips,
-                lost=self._told({**lost_tables(known, self._memory.progress, self._guard.window), **loss.lost}),
-                lost_from_the_start=self._told(loss.begin_lost),
-                replicated=tables.replicated.keys(),
-                processors={node for node, state in self._memory.progress.nodes.items() if state.takes_tables},
-                moving=known.moving,
-            ),
-            beside=tables.beside & known.copied,
-            reports=[report for node, report in known.reports.items() if node in known.processors],
-            node_errors=self._memory.standings.errors(self._memory.progress.nodes, status.run, time.monotonic()),
-            checkpoints=self._memory.progress,
-            tip=tables.tip,
-            arrived=self._memory.arrived,
-            room=self._room(),
+        lost = {**lost_tables(known, progress, self._guard.window), **loss.lost}
+        return Collected(
             resolved=resolved,
-            history=self._memory.history and self._memory.history.after(_read_by(known)).without(loss.gone),
-            horizon=horizon(
-                known.info.configuration,
-                status,
-                resolved,
-                lambda start: tables.copied_from(start) - known.copied - known.stragglers.keys(),
-            ),
-            sightings=self._memory.sightings,
-            watching=self._memory.watching,
+            errors=[report(error) for error in errors],
+            lost={table: report(error) for table, error in lost.items()},
+            lost_from_the_start={table: report(error) for table, error in loss.begin_lost.items()},
+            gone_shards=loss.gone,
+            letters=self._sink_chores.letters(status.letters, known.all_rows.rejected),
             executions=self._jobs.progress,
-            still=status.lifecycle.resting and (status.still or self._stands_still(known)),
-            copying=self.configuration.target is not None and bool(tables.beside or tables.to_copy - known.copied),
-            entered=self._memory.entered,
-            letters=self._letters.look(status.letters, known.all_rows.rejected),
-            errors=[self._reports.of(error) for error in errors],
+            room=self._room(),
+            still=status.lifecycle.resting and (status.still or known.stands_still(self._gone_at, self._gone_before)),
+            now=time.monotonic(),
         )
+
+    def _subscription(self, known: OwnerView, resolved: Position) -> Subscription:
+        if self._memory.subscription is None:
+            start = max(resolved, known.barrier.position) if known.barrier else resolved
+            self._memory.subscription = self._source.feed.subscribe(start, self._term.wake)
+        return self._memory.subscription
+
+    def _lost(self, known: OwnerView, status: ChangefeedStatus) -> list[HistoryLost]:
+        """The changefeed's loss of its place, unless that concerns single tables."""
+        assert status.checkpoint is not None
+        lost = self._guard.look(status.checkpoint)
+        return [lost] if lost and not others_go_on(known, self._memory.progress, self._guard.window) else []
 
     def _room(self) -> int:
         large = any(len(event.description.raw) > LARGE_BYTES for event in self._memory.arrived)
         return self._writer.large.room if large else MOST_BYTES
-
-    def _told(self, errors: Mapping[TableId, SluiceError]) -> dict[TableId, ErrorReport]:
-        return {table: self._reports.of(error) for table, error in errors.items()}
-
-    def _look_for_loss(self, shown: SourceHistory | None, known: OwnerView, tables: KnownTables) -> Loss:
-        lost = {table for table, stored in known.stragglers.items() if stored.lost}
-        open_ = [record for record in known.records.values() if record.open]
-        least = self._memory.progress.least(lost)
-        begins = min((record.position for record in open_), default=least)
-        return self._losses.look(
-            shown,
-            _read_by(known),
-            min(least, begins) if least and begins else None,
-            partial(_read_tables, tables, self._memory.progress, lost, open_),
-        )
 
     def _update_waits(self, known: OwnerView, status: ChangefeedStatus) -> list[UpdateWaits]:
         """Told only if it waits for a user."""
@@ -422,15 +373,13 @@ class ChangefeedOwner:
         refused = [record for record in blocking if record.refused is not None]
         return [UpdateWaits(filter_change.waits_for(refused))] if refused else []
 
-    def _copy_principals(self, known: OwnerView) -> SluiceError | None:
-        if self._principals is None:
-            return None
-        to_record = self._principals.tick(known.principals)
-        if to_record is not None:
-            self._writer.principals(to_record)
-        return self._principals.error
+    def _carry_out(self, decision: Decision, known: OwnerView) -> None:
+        for action in decision.actions:
+            self._act(action, known)
+        self._record_executing([action.record for action in decision.actions if isinstance(action, RecordExecuting)])
+        self._source_chores.note(wanted=decision.lacks_place)
 
-    def _carry_out(self, action: OwnerAction, known: OwnerView) -> None:
+    def _act(self, action: OwnerAction, known: OwnerView) -> None:
         match action:
             case LookUp(event):
                 self._look_up(event)
@@ -453,6 +402,8 @@ class ChangefeedOwner:
                 self._jobs.start(action)
             case PublishStatus(status):
                 self._writer.status(status, known.status)
+            case RecordExecuting():
+                pass  # after all others, and together
 
     def _record_executing(self, records: Sequence[DdlRecord]) -> None:
         _reach("ddl_observed", records)
@@ -478,28 +429,6 @@ class ChangefeedOwner:
         if found is not None:
             self._memory.entered[asked_about(event)] = found
 
-    def _downstream(self, record: DdlRecord) -> DownstreamDdl:
-        def route(name: TableName) -> TableName | None:
-            wanted = self.configuration.filter.wants_table(name)
-            return self.configuration.routes.target(name) if wanted else None
-
-        assert self._memory.tables is not None
-        tip = self._memory.tables.tip
-        touched = record.scope.tables | record.scope.apart
-        before = {table: tip.before(table, record.position) for table in touched}
-        names = {table: schema.name for table, schema in before.items() if schema is not None}
-        beside = {schema.name: schema.beside.name for schema in before.values() if schema and schema.beside}
-        if record.event.type is DdlType.DROP_DATABASE:
-            named = record.scope.names  # a table without a name downstream is not among them
-            names = {table: name for table, name in names.items() if self.configuration.routes.target(name) in named}
-        if (refused := shown_otherwise(record.event, self.configuration)) and not record.drops:
-            raise DdlRefused(refused)
-        if refused := not_explained(record.event) or not_replicable(record.event, self.configuration, self.capture):
-            raise DdlRefused(refused)
-        translate = dropped_instead if record.drops else downstream
-        event = replace(record.event, drop_target=None) if record.taken else record.event
-        return translate(event, Routing(route=route, tables=names, beside=beside))
-
     def _schedule(self, known: OwnerView) -> None:
         actions = scheduler.decide(self._memory.progress, known.moves, now=time.monotonic(), margin=self._term.margin)
         before = {node: assigned.record for node, assigned in known.assignments.items()}
@@ -524,31 +453,6 @@ class ChangefeedOwner:
     def _forget(self) -> None:
         self._memory.leave_feed()
         self._memory = OwnerMemory()
-
-
-def _read_by(known: OwnerView) -> SourceHistory | None:
-    """What nodes read windows by."""
-    return known.barrier.history if known.barrier is not None else None
-
-
-def _read_tables(
-    known: KnownTables, progress: TableProgress, lost: AbstractSet[TableId], open_records: Iterable[DdlRecord]
-) -> dict[TableId, ReadTable]:
-    uuids: dict[TableId, list[TableId]] = {}
-    for uuid, table in known.tip.by_uuid().items():
-        uuids.setdefault(table, [table]).append(uuid)
-    tables = {
-        schema.id: ReadTable(name=schema.name, at=progress.of(schema.id), uuids=uuids.get(schema.id, [schema.id]))
-        for _, schema in known.settled
-        if schema.id in known.replicated and schema.id not in lost
-    }
-    for record in open_records:
-        event = record.event
-        if event.type is DdlType.CREATE and event.table is not None and event.id is not None:
-            tables[event.id] = ReadTable(
-                name=event.table, at=event.position, uuids=uuids.get(event.id, [event.id]), there=False
-            )
-    return tables
 
 
 def _reach(point: str, records: Iterable[DdlRecord]) -> None:

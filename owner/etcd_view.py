@@ -111,6 +111,29 @@ class OwnerView:
         )
 
     @property
+    def reports_may_be_old(self) -> bool:
+        """Whether nodes may have reported before they saw the last start: no report is under a barrier from after the status yet."""
+        return self.barrier is not None and self.barrier_rev < self.status_rev
+
+    def stands_still(self, gone_at: Mapping[NodeId, float], gone_before: float) -> bool:
+        """Whether each living node reports that its pipelines have stopped, and each gone node is gone since `gone_before`.
+
+        A report counts once its node has seen a barrier that was written after the status which ended the run.
+        """
+        if self.reports_may_be_old:
+            return False
+        busy = {node for node, assigned in self.assignments.items() if assigned.record.tables}
+        for node in busy | self.reports.keys():
+            report = self.reports.get(node)
+            if node not in self.processors:
+                still = gone_at[node] <= gone_before
+            else:
+                still = report is not None and report.run == 0 and report.barrier_rev >= self.barrier_rev
+            if not still:
+                return False
+        return True
+
+    @property
     def moving(self) -> frozenset[TableId]:
         """The tables that a node is giving up, or is to give up."""
         leaving = (assigned.record.leaving for assigned in self.assignments.values())

@@ -29,7 +29,7 @@ from coordination.task_fence import BUDGET
 from credentials.logging import Interruption
 from owner.changefeed_owner import ChangefeedOwner
 from owner.ddl.in_flight import InFlightDdl
-from owner.deployments.oplog_guard import OplogLeft
+from owner.losses import OplogLeft
 from owner.term import Clusters, OwnerTerm
 from owner.unreadable import UnreadableChangefeeds
 from sink.mongodb.commander import Permit

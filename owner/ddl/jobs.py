@@ -21,8 +21,8 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from coordination import failpoint
 from credentials.redaction import redacted
+from owner.background import Workers
 from owner.ddl.steps import Applied, Apply, DdlProgress, Failed, Observe, Observed, Running
-from owner.workers import Workers
 from sink.ddl import CreateIndexes, DdlApplier, DownstreamDdl, RenameTable, ShardTable, names_of
 
 _log = structlog.get_logger()

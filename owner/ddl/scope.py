@@ -30,8 +30,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from changefeed.capture import Capture
-from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition, Filter
 from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import EMPTY
@@ -48,7 +46,7 @@ from schema_store.versions import SchemaVersions
 
 _MOST_SHOWN = 1000
 """Characters of a command in a message."""
-_ANEW = (
+ANEW = (
     "nothing of it was done, and its tables stand still here: leave them out (filter.tables) by `sluice changefeed update`, and take them in again: "
     "then they are copied"
 )
@@ -142,7 +140,7 @@ class DdlClassifier:
                 apart=(own | {schema.id for schema in touched}) - with_rows,
                 names=frozenset(map(self.routes.target, names)),
             ),
-            refused=replace(ErrorReport.of(error, seen_at), message=f"{error}; {_ANEW}"),
+            refused=replace(ErrorReport.of(error, seen_at), message=f"{error}; {ANEW}"),
             seen_at=seen_at,
         )
 
@@ -276,33 +274,4 @@ def _harmless_indexes(event: DdlEvent) -> bool:
         and not index.get("prepareUnique")
         and "expireAfterSeconds" not in index
         for index in event.description.decode()["indexes"]
-    )
-
-
-def not_explained(event: DdlEvent) -> str:
-    """Why a DDL is refused that does not fit what is known of its tables. Empty for any other DDL."""
-    return f"{event}: it does not fit what is known of its tables; {_ANEW}" if event.type is DdlType.UNKNOWN else ""
-
-
-def not_replicable(event: DdlEvent, configuration: Configuration, capture: Capture) -> str:
-    """Why a created table is refused. Empty for any other DDL."""
-    if event.type is not DdlType.CREATE or event.table is None or "timeseries" not in event.description.decode():
-        return ""
-    why = configuration.series_obstacle(event.table, capture)
-    return f"{event}: {event.table} is a time series: {why}" if why else ""
-
-
-def shown_otherwise(event: DdlEvent, configuration: Configuration) -> str:
-    """Why a rename is refused after which other fields would be left out, masked or hashed: the table's rows would be a mixture.
-
-    Empty for any other DDL.
-    """
-    old, new = event.table, event.renamed_to
-    if old is None or new is None or not all(map(configuration.filter.wants_table, (old, new))):
-        return ""
-    if configuration.columns_of(old) == configuration.columns_of(new):
-        return ""
-    return (
-        f"{event}: `columns` shows other fields of {new} than of {old}, and rows that are at the target stay as they are; leave the "
-        "table out (filter.tables), drop it at the target, and have the changefeed replicate it again: then it is copied"
     )

@@ -10,30 +10,28 @@ and write the tables before the status that refers to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
-from random import Random
 
 import structlog
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Filter
 from changefeed.errors import ConfigurationError, SluiceError
-from changefeed.lifecycle import Lifecycle, Sign
+from changefeed.lifecycle import Sign
 from changefeed.position import Position
 from changefeed.records.ddl import Barrier, DdlRecord
 from changefeed.records.requests import Reroute
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableKind, TableSchema, identified
 from owner.background import Background
+from owner.changefeed_sink import ChangefeedSink
 from owner.ddl.stragglers import nameless
 from owner.decision.state import published
-from owner.decision.status import commanded
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
-from owner.owner_memory import ErrorReports
+from owner.owner_memory import Lifecycles
 from owner.starts.catalog_at_start import Beginning, Catalog, begin, check_names, tables_at
 from owner.starts.target_renames import TargetRenames
 from owner.starts.views import make_views, remake_views
@@ -41,7 +39,7 @@ from owner.tables import filter_change, route_change
 from owner.tables.filter_change import FilterChange
 from owner.tables.route_change import Place
 from schema_store.store import SchemaStore
-from sink.ddl import DdlApplier, DropTables
+from sink.ddl import DropTables
 
 _log = structlog.get_logger()
 
@@ -53,22 +51,18 @@ class TableStarts:
         self,
         configuration: Configuration,
         source: Catalog,
-        open_sink: Callable[[], DdlApplier],
-        claim_sink: Callable[[Position, Sequence[TableSchema]], None],
+        sink: ChangefeedSink,
         writer: ChangefeedWriter,
         background: Background,
-        reports: ErrorReports,
-        random: Random,
+        lifecycles: Lifecycles,
     ) -> None:
         self._configuration = configuration
         self._source = source
-        self._open_sink = open_sink
-        self._claim_sink = claim_sink
+        self._sink = sink
         self._writer = writer
         self._background = background
-        self._reports = reports
-        self._random = random
-        self._renames = TargetRenames(open_sink, writer, background)
+        self._lifecycles = lifecycles
+        self._renames = TargetRenames(sink.open, writer, background)
         self._tables: tuple[
             Mapping[TableId, TableSchema], Mapping[Position, DdlRecord], Filter | None, Sequence[TableSchema]
         ] = ({}, {}, None, ())
@@ -76,8 +70,7 @@ class TableStarts:
 
     def begin(self, known: OwnerView, status: ChangefeedStatus) -> None:
         """For a changefeed without a checkpoint. Until it has one, its status shows why not."""
-        lifecycle = self._commanded(known, status)
-        lifecycle = lifecycle.after(Sign.TICK, now=datetime.now(UTC), random=self._random)
+        lifecycle = self._lifecycles.after(self._lifecycles.commanded(known.info, status), Sign.TICK)
         if lifecycle.running:
             question = ("begin", known.info.version)
             try:
@@ -85,8 +78,7 @@ class TableStarts:
                     question, lambda: self._beginning(known.info.resume_from)
                 )
             except SluiceError as error:
-                report = self._reports.of(error)
-                lifecycle = lifecycle.after(report, now=datetime.now(UTC), random=self._random)
+                lifecycle = self._lifecycles.after(lifecycle, error)
             else:
                 if beginning is not None:
                     self._write_beginning(known, status, beginning)
@@ -98,10 +90,10 @@ class TableStarts:
     def _beginning(self, resume_from: Position | None) -> Beginning:
         beginning = begin(self._source, self._configuration, resume_from)
         check_names(self._configuration.routes, beginning.tables)
-        self._claim_sink(beginning.position, beginning.tables)
+        self._sink.claim(beginning.position, beginning.tables)
         if not beginning.copied:
             return beginning
-        make_views(beginning.tables, self._configuration, self._open_sink)
+        make_views(beginning.tables, self._configuration, self._sink.open)
         return replace(beginning, tables=self._to_copy(beginning.tables))
 
     def fresh_status(self, known: OwnerView, *, run: int) -> ChangefeedStatus:
@@ -145,7 +137,7 @@ class TableStarts:
             marked,
             tables=asked.filter.tables,
             routes=asked.routes,
-            lifecycle=self._commanded(known, status),
+            lifecycle=self._lifecycles.commanded(known.info, status),
             resolved=position,
             run=status.run + 1,
             info_version=known.info.version,
@@ -212,15 +204,12 @@ class TableStarts:
             patterns, position, known.bases, records, found, anew=free | copied, without_name=taken
         )
         if left := filter_change.abandoned_copies(patterns, living, free | copied):
-            with closing(self._open_sink()) as sink:
+            with closing(self._sink.open()) as sink:
                 sink.apply(DropTables(names=left), sink.observe(left))
-        remake_views(places, status.routes or routes, known.info.reroute, asked, self._open_sink)
-        make_views(change.taken_in, asked, self._open_sink)
+        remake_views(places, status.routes or routes, known.info.reroute, asked, self._sink.open)
+        make_views(change.taken_in, asked, self._sink.open)
         return replace(change, taken_in=self._to_copy(change.taken_in))
 
     def _to_copy(self, tables: Sequence[TableSchema]) -> tuple[TableSchema, ...]:
         sizes = self._source.sizes([table.name for table in tables if table.kind is not TableKind.VIEW])
         return tuple(replace(table, copied=True, size=sizes.get(table.name)) for table in tables)
-
-    def _commanded(self, known: OwnerView, status: ChangefeedStatus) -> Lifecycle:
-        return commanded(known.info, status, now=datetime.now(UTC), random=self._random)

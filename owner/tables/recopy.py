@@ -39,6 +39,7 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema, beside_name, definition_of
+from schema_store.store import SchemaStore
 
 
 def obstacle(table: TableSchema, configuration: Configuration) -> str:
@@ -135,3 +136,12 @@ def exchanged(
         scope=Scope(tables=frozenset({table.id, *sharing}), names=frozenset({beside.name, target})),
         seen_at=now,
     )
+
+
+def unfinished_copies(bases: Iterable[TableSchema], records: Iterable[DdlRecord]) -> tuple[TableName, ...]:
+    """Return the names at the target of the copies that stand beside tables, also of those whose DDL is not done: it may have been applied."""
+    known = list(records)
+    versions = SchemaStore.from_records(bases, known).versions
+    tip = versions.apply_all(record.event for record in known if record.open)
+    copies = {schema.beside.name for of in (versions, tip) for _, schema in of.living() if schema.beside is not None}
+    return tuple(sorted(copies))

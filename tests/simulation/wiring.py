@@ -15,10 +15,10 @@ import coordination.decoded
 import coordination.failpoint
 import coordination.large.large_values
 import owner.changefeed_owner
+import owner.chores
+import owner.connections
 import owner.ddl.barrier
 import owner.decision.recording
-import owner.deployments.connections
-import owner.deployments.leftovers
 import owner.etcd_writes
 import owner.owner
 import owner.tables.node_standings
@@ -107,7 +107,7 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
     attributes: list[tuple[Any, str, Any]] = [
         (source.opening, "connect", source_client),
         (source.sharded.cluster_clients, "connect", source_client),
-        (owner.deployments.connections, "connect_to_target", target),
+        (owner.connections, "connect_to_target", target),
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
@@ -120,7 +120,7 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (owner.ddl.barrier, "decide", checked_barrier(owner.ddl.barrier.decide)),
         (source.sharded.hosts.former_shards, "GONE_AFTER", timedelta(seconds=12)),
         (source.sharded.gone_shards, "_EVERY_SECONDS", 1.0),
-        (owner.deployments.leftovers, "_EVERY_SECONDS", 5.0),
+        (owner.chores, "_SWEEP_SECONDS", 5.0),
         (sink.files.file_event_sink, "open_store", store),
         (sink.files.data_writer, "secrets", SimpleNamespace(token_hex=lambda _: f"{next(names):06}")),
         (sink.kafka.brokers.clients, "Producer", brokers.producer),

@@ -23,7 +23,7 @@ from coordination.mirror import Mirror
 from coordination.session import open_session
 from devstack.scripted_processor import ScriptedProcessor
 from devstack.stack import DevStack
-from owner.deployments.connections import Connections
+from owner.connections import Connections
 from owner.owner import Owner
 from source.connection import Client, connect
 

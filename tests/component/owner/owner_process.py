@@ -14,7 +14,7 @@ from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.session import open_session
-from owner.deployments.connections import Connections
+from owner.connections import Connections
 from owner.owner import Owner
 from tests.described import described
 

@@ -114,13 +114,13 @@ OWNER = (
     ),
     Fault(
         "a watermark is made from the resolved position",
-        "self._watermarks.look(status.checkpoint, behind, lambda: map(target, names()))",
-        "self._watermarks.look(status.resolved or status.checkpoint, behind, lambda: map(target, names()))",
+        "self._sink_chores.mark(status.checkpoint, behind, lambda: map(target, names()))",
+        "self._sink_chores.mark(status.resolved or status.checkpoint, behind, lambda: map(target, names()))",
     ),
     Fault(
         "a watermark is made without the stragglers",
-        "self._watermarks.look(status.checkpoint, behind, lambda: map(target, names()))",
-        "self._watermarks.look(status.checkpoint, {}, lambda: map(target, names()))",
+        "self._sink_chores.mark(status.checkpoint, behind, lambda: map(target, names()))",
+        "self._sink_chores.mark(status.checkpoint, {}, lambda: map(target, names()))",
     ),
     Fault(
         "a step of a DDL that was recorded as executing is begun anew",
@@ -164,12 +164,12 @@ OWNER = (
     ),
     Fault(
         "a report from before the last start says that everything has stopped",
-        "still = report is not None and report.run == 0 and report.barrier_rev >= known.barrier_rev",
+        "still = report is not None and report.run == 0 and report.barrier_rev >= self.barrier_rev",
         "still = report is not None and report.run == 0",
     ),
     Fault(
         "a node that is gone stands still at once",
-        "still = self._gone_at[node] <= over",
+        "still = gone_at[node] <= gone_before",
         "still = True",
     ),
     Fault(
@@ -215,8 +215,8 @@ OWNER = (
     ),
     Fault(
         "an idle source is not told to move on",
-        "self._notes.look(wanted=decision.lacks_place)",
-        "self._notes.look(wanted=False)",
+        "self._source_chores.note(wanted=decision.lacks_place)",
+        "self._source_chores.note(wanted=False)",
         tests=("tests/unit/owner/test_changefeed_owner.py",),
     ),
 )

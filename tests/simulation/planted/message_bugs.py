@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from owner.deployments.watermarks import Watermarks
+from owner.chores import SinkChores
 from processor.commits import Commits
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.job_context import JobContext
@@ -31,8 +31,8 @@ def _an_early_end_is_committed_as_the_whole() -> AbstractContextManager[Any]:
 
 
 def _watermarks_do_not_name_who_is_behind() -> AbstractContextManager[Any]:
-    look = Watermarks.look
-    return patch.object(Watermarks, "look", lambda self, checkpoint, behind, tables: look(self, checkpoint, {}, tables))
+    mark = SinkChores.mark
+    return patch.object(SinkChores, "mark", lambda self, checkpoint, behind, tables: mark(self, checkpoint, {}, tables))
 
 
 def _what_living_nodes_wrote_is_swept() -> AbstractContextManager[Any]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from owner.deployments.watermarks import Watermarks
+from owner.chores import SinkChores
 from sink.kafka.brokers.sender import Sender
 from sink.kafka.feed_claim import FeedClaim
 from sink.kafka.owner_log import KafkaDdlApplier
@@ -27,8 +27,8 @@ def _refused_messages_are_passed_over() -> AbstractContextManager[Any]:
 
 
 def _watermarks_do_not_name_who_is_behind() -> AbstractContextManager[Any]:
-    look = Watermarks.look
-    return patch.object(Watermarks, "look", lambda self, checkpoint, behind, tables: look(self, checkpoint, {}, tables))
+    mark = SinkChores.mark
+    return patch.object(SinkChores, "mark", lambda self, checkpoint, behind, tables: mark(self, checkpoint, {}, tables))
 
 
 def _the_partition_of_a_row_changes() -> AbstractContextManager[Any]:

@@ -11,8 +11,7 @@ from datetime import timedelta
 import pytest
 
 from changefeed.errors import InvariantError, SourceUnavailable, SourceUnsupported
-from owner.background import Background
-from owner.workers import Workers
+from owner.background import Background, Workers
 from tests.until import PATIENCE_SECONDS, until
 
 

@@ -14,7 +14,7 @@ from source.loss import Loss, ReadTable
 from source.sharded.gone_shards import GoneShards
 from source.sharded.hosts.former_shards import Silence
 from source.sharded.tables.left_tables import LeftTables
-from tests.unit.owner.deployments.at_once import AtOnce
+from tests.unit.owner.at_once import AtOnce
 
 THERE, NEVER, AHEAD = TableId("a" * 32), TableId("b" * 32), TableId("c" * 32)
 REMOVED = ClusterTime(120, 5)

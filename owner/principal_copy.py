@@ -6,7 +6,6 @@ from the record. Two owners at once can only do the same; what an old one wrote 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,7 +13,7 @@ import structlog
 
 from changefeed.errors import SluiceError, UsersNotReplicated
 from changefeed.users.principals import PrincipalChanges, PrincipalNames, Principals
-from owner.background import Background
+from owner.background import Background, Chore
 
 _EVERY_SECONDS = 10.0
 MOST = 10_000
@@ -34,48 +33,39 @@ class PrincipalCopy:
     """Never waits. `read_source` and the target's methods do, in threads."""
 
     def __init__(
-        self,
-        changefeed: str,
-        background: Background,
-        read_source: Callable[[], Principals],
-        target: PrincipalTarget,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, changefeed: str, background: Background, read_source: Callable[[], Principals], target: PrincipalTarget
     ) -> None:
-        self._monotonic = monotonic
-        self._background = background
         self._read_source = read_source
         self._target = target
         self._log = _log.bind(changefeed=changefeed)
-        self._next_at = float("-inf")
-        self._to_apply: PrincipalChanges | None = None
+        self._look = Chore[PrincipalChanges](background, "principals", _EVERY_SECONDS, self._failed)
+        self._write = Chore[None](background, "principals written", 0.0, self._failed)
+        self._to_write: PrincipalChanges | None = None
         self.error: UsersNotReplicated | None = None
 
     def tick(self, written: PrincipalNames) -> PrincipalNames | None:
-        """`written`: as it is recorded. Returns what is to be recorded instead, before the next tick."""
-        if self._monotonic() < self._next_at:
+        """`written`: as it is recorded. Return what is to be recorded instead, before the next tick."""
+        if self._to_write is not None:
+            self._go_on_writing(self._to_write)
             return None
-        try:
-            if self._to_apply is not None:
-                self._apply(self._to_apply)
-                return None
-            changes: PrincipalChanges | None = self._background.take("principals", lambda: self._look(written))
-        except SluiceError as error:
-            self.error = UsersNotReplicated(f"users and roles: {error}; tables are replicated without them")
-            self._to_apply, self._next_at = None, self._monotonic() + _EVERY_SECONDS
-            self._log.warning("principals_not_copied", error=str(error))
+        if not self._look.tick(lambda: self._difference(written)) or self._look.answer is None:
             return None
-        if changes is None:
-            return None
+        changes = self._look.answer
         if changes.written != written:
+            self._look.hurry()
             return changes.written
         if changes.any:
-            self._to_apply = changes
+            self._to_write = changes
         else:
-            self.error, self._next_at = None, self._monotonic() + _EVERY_SECONDS
+            self.error = None
         return None
 
-    def _look(self, written: PrincipalNames) -> PrincipalChanges:
+    def _failed(self, error: SluiceError) -> None:
+        self.error = UsersNotReplicated(f"users and roles: {error}; tables are replicated without them")
+        self._to_write = None
+        self._log.warning("principals_not_copied", error=str(error))
+
+    def _difference(self, written: PrincipalNames) -> PrincipalChanges:
         source = self._read_source()
         if source.names.count > MOST:
             raise UsersNotReplicated(
@@ -84,13 +74,10 @@ class PrincipalCopy:
         target = self._target.read(frozenset(source.roles.keys() | written.roles))
         return PrincipalChanges.between(source, target, written)
 
-    def _apply(self, changes: PrincipalChanges) -> None:
-        if self._background.take("principals written", lambda: self._written(changes)):
-            self._to_apply = None
+    def _go_on_writing(self, changes: PrincipalChanges) -> None:
+        if self._write.tick(lambda: self._target.apply(changes)):
+            self._to_write = None
+            self._look.hurry()
             self._log.info(
                 "principals_copied", users=len(changes.users), roles=len(changes.roles), dropped=changes.dropped.count
             )
-
-    def _written(self, changes: PrincipalChanges) -> bool:
-        self._target.apply(changes)
-        return True

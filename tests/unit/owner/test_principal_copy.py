@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from changefeed.errors import SinkUnavailable
 from changefeed.users.principals import PrincipalChanges, PrincipalNames, Principals
-from owner.background import Background
-from owner.deployments.principal_copy import MOST, PrincipalCopy
+from owner.principal_copy import MOST, PrincipalCopy
+from tests.unit.owner.at_once import AtOnce
 
 ANN = PrincipalNames(users=frozenset({"admin.ann"}))
-
-
-class AnswersAtOnce:
-    """A `Background` whose calls are answered before they return."""
-
-    def take(self, key: object, call: Callable[[], Any]) -> Any:
-        return call()
 
 
 class Sides:
@@ -26,10 +18,9 @@ class Sides:
         self.target: dict[str, Any] = {}
         self.recorded = PrincipalNames()
         self.applied: list[PrincipalNames] = []
-        self.looks, self.now, self.down = 0, 0.0, False
-        self.copy = PrincipalCopy(
-            "f", cast("Background", AnswersAtOnce()), self._source, self, monotonic=lambda: self.now
-        )
+        self.looks, self.down = 0, False
+        self.background = AtOnce()
+        self.copy = PrincipalCopy("f", self.background, self._source, self)
 
     def _source(self) -> Principals:
         self.looks += 1
@@ -57,7 +48,7 @@ def test_a_user_is_recorded_before_it_is_written_and_until_it_is_dropped() -> No
     sides.ticks()
     assert (set(sides.target), sides.recorded, sides.applied) == ({"admin.ann", "admin.theirs"}, ANN, [ANN])
     sides.source = {}
-    sides.now += 10
+    sides.background.seconds += 10
     sides.ticks()
     assert (set(sides.target), sides.recorded) == ({"admin.theirs"}, PrincipalNames())
     assert sides.applied == [ANN, ANN]
@@ -67,7 +58,7 @@ def test_equal_sides_are_looked_at_every_ten_seconds() -> None:
     sides = Sides()
     sides.ticks(100)
     assert sides.looks == 1
-    sides.now += 10
+    sides.background.seconds += 10
     sides.ticks(100)
     assert sides.looks == 2
 
@@ -79,7 +70,7 @@ def test_a_target_that_is_away_is_an_error_until_it_is_back() -> None:
     assert sides.copy.error is not None
     assert "users and roles: away" in str(sides.copy.error)
     sides.down = False
-    sides.now += 10
+    sides.background.seconds += 10
     sides.ticks()
     assert sides.copy.error is None
 

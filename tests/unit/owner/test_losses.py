@@ -9,7 +9,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
 from changefeed.table import TableId
-from owner.deployments.lost_tables import lost_alone, others_go_on
+from owner.losses import lost_alone, others_go_on
 from owner.tables.progress import Floor, NodeState, TableProgress
 from source.oplog.window import OplogWindow
 

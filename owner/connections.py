@@ -26,11 +26,10 @@ from changefeed.users.principals import PrincipalChanges, Principals
 from credentials.clients import Renewed
 from credentials.secrets import expanded
 from owner.ddl.feed import DdlFeed
-from owner.deployments.leftovers import Sweeper
-from owner.deployments.principal_copy import PrincipalTarget
-from owner.deployments.watermarks import Marks
+from owner.principal_copy import PrincipalTarget
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.ddl import DdlApplier, DownstreamDdl
+from sink.event_sink import EventLeftovers, EventMarks
 from sink.mongodb.commander import Permit
 from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
@@ -165,12 +164,12 @@ class Connections:
         if events is not None:
             events.claim(life, at, [(table, route(table.name)) for table in tables], self._permit)
 
-    def open_marks(self, configuration: Configuration, life: str) -> Marks | None:
+    def open_marks(self, configuration: Configuration, life: str) -> EventMarks | None:
         """None: the sink has no watermarks."""
         events = event_sink(configuration)
         return events.marks(life, self._permit) if events is not None else None
 
-    def open_sweeper(self, configuration: Configuration, life: str) -> Sweeper | None:
+    def open_sweeper(self, configuration: Configuration, life: str) -> EventLeftovers | None:
         """None: the sink keeps nothing of what was not committed."""
         events = event_sink(configuration)
         return events.leftovers(life) if events is not None else None

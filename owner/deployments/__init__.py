@@ -1,1 +1,0 @@
-"""The owner's access to sources and sinks: connections, heartbeats, the oplog guard."""

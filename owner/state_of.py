@@ -1,0 +1,93 @@
+"""`state_of`: the state of a decision, made of what etcd says, what the owner remembers, and what a tick has collected. It changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from changefeed.config.configuration import Configuration
+from changefeed.lifecycle import ErrorReport
+from changefeed.position import Position
+from changefeed.records.status import ChangefeedStatus, LetterTotals
+from changefeed.table import TableId
+from owner.ddl.steps import DdlProgress
+from owner.decision.state import ChangefeedState
+from owner.delay import horizon
+from owner.etcd_view import OwnerView
+from owner.losses import history_of
+from owner.owner_memory import OwnerMemory
+from owner.tables.wishes import TableWishes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What a tick has asked for, and `now`, in monotonic seconds. `resolved`: everything that the watch shows below it is in the memory."""
+
+    resolved: Position
+    errors: Sequence[ErrorReport] = ()
+    lost: Mapping[TableId, ErrorReport] = field(default_factory=dict)
+    lost_from_the_start: Mapping[TableId, ErrorReport] = field(default_factory=dict)
+    gone_shards: AbstractSet[str] = frozenset()
+    """Nobody needs them any more."""
+    letters: LetterTotals | None
+    executions: Mapping[Position, DdlProgress]
+    room: int
+    """For large definitions, in bytes."""
+    still: bool
+    """No pipeline is running any more."""
+    now: float
+
+
+def state_of(
+    known: OwnerView,
+    status: ChangefeedStatus,
+    memory: OwnerMemory,
+    configuration: Configuration,
+    epoch: int,
+    collected: Collected,
+) -> ChangefeedState:
+    """`configuration`: as its tables were found."""
+    tables, progress = memory.tables, memory.progress
+    assert tables is not None, "expected a memory that follows etcd"
+    return ChangefeedState(
+        epoch=epoch,
+        info=replace(known.info, configuration=status.as_found(known.info.configuration)),
+        status=status,
+        barrier=known.barrier,
+        records=known.records,
+        wishes=TableWishes(
+            stragglers=known.stragglers,
+            requests=known.requests,
+            repairs=known.repairs.keys(),
+            skips=known.skips,
+            lost=collected.lost,
+            lost_from_the_start=collected.lost_from_the_start,
+            replicated=tables.replicated.keys(),
+            processors={node for node, state in progress.nodes.items() if state.takes_tables},
+            moving=known.moving,
+        ),
+        beside=tables.beside & known.copied,
+        reports=[report for node, report in known.reports.items() if node in known.processors],
+        node_errors=memory.standings.errors(progress.nodes, status.run, collected.now),
+        checkpoints=progress,
+        tip=tables.tip,
+        arrived=memory.arrived,
+        room=collected.room,
+        resolved=collected.resolved,
+        history=memory.history and memory.history.after(history_of(known)).without(collected.gone_shards),
+        horizon=horizon(
+            known.info.configuration,
+            status,
+            collected.resolved,
+            lambda start: tables.copied_from(start) - known.copied - known.stragglers.keys(),
+        ),
+        sightings=memory.sightings,
+        watching=memory.watching,
+        executions=collected.executions,
+        still=collected.still,
+        copying=configuration.target is not None and bool(tables.beside or tables.to_copy - known.copied),
+        entered=memory.entered,
+        letters=collected.letters,
+        errors=collected.errors,
+    )
