@@ -40,15 +40,15 @@ from credentials import logging
 from credentials.logging import Interruption
 from credentials.secrets import allow
 from node.configuration import AdminOptions, EtcdOptions, NodeConfiguration
-from node.measured_jobs import MeasuredJobs
 from node.membership import Membership
 from owner.losses import OplogLeft
+from processor.job_runs import JobSetup
 from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
 from processor.spark.jvm.settings import SparkSettings
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import SparkRunner
-from processor.spark.spark_watch import SparkWatch, WatchedJobs
+from processor.spark.spark_watch import SparkWatch
 from processor.spark.stays import Stays
 
 VERSION = version("sluice")
@@ -173,17 +173,9 @@ class NodeProcess:
         processor = None
         if self._watch is not None:
             limits = WindowLimits()
-            jobs = MeasuredJobs(WatchedJobs(Pipeline(self._spark, limits, self._stays), self._watch), self._metrics)
-            processor = Processor(
-                session,
-                store,
-                self._mirror,
-                self._layout,
-                self._etcd_config,
-                jobs,
-                windows=limits,
-                committed=self._metrics.window_committed,
-            )
+            jobs = Pipeline(self._spark, limits, self._stays, self._watch)
+            setup = JobSetup(jobs=jobs, windows=limits, figures=self._metrics)
+            processor = Processor(session, store, self._mirror, self._layout, self._etcd_config, setup)
         return Membership(
             session,
             etcd=self._etcd,

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
+from changefeed.position import Position
 from changefeed.records.node import NodeId, PositionReport
 from changefeed.records.requests import ChangefeedId
+from changefeed.table import TableId
 from coordination.decoded import Decoded
 from coordination.etcd.protocol import Compare
 from coordination.fenced import FencedStore
@@ -19,20 +21,42 @@ from coordination.mirror import Replica
 from coordination.parts import report_txns
 
 _READ_EVERY = 1.0
+_REPORT_EVERY = 0.1
 
 
 class NodeReports:
-    """For one thread, and one node in one session."""
+    """For one thread, and one node in one session. All moments are monotonic seconds."""
 
     def __init__(self, store: FencedStore, layout: Layout, id: ChangefeedId, node: NodeId) -> None:
         self._store = store
         self._layout = layout
         self._id = id
         self._node = node
+        self._reported: PositionReport | None = None
+        self._reported_at = float("-inf")
+        self._arrived: Mapping[TableId, Position] = {}
+        self.unwritten = True
+        """The last report was held back, or there was none."""
         self._written: PositionReport | None = None
         self._knows_written = False
         self._read_at = float("-inf")
         self._found: Mapping[NodeId, PositionReport] = {}
+
+    def report(
+        self, report: PositionReport, arrived: Mapping[TableId, Position], compares: Sequence[Compare], now: float
+    ) -> None:
+        """Writes at most ten reports a second, besides those that a DDL waits for. A report that is held back makes a later tick due.
+
+        `arrived`: the tables that have reached the DDLs that hold them.
+        """
+        self.unwritten = report != self._reported
+        if not self.unwritten:
+            return
+        if now < self._reported_at + _REPORT_EVERY and arrived.items() <= self._arrived.items():
+            return
+        self.write(report, compares)
+        self._arrived = arrived
+        self._reported, self._reported_at, self.unwritten = report, now, False
 
     def write(self, report: PositionReport, compares: Sequence[Compare]) -> None:
         """Only what has changed is written. The store has settled what it wrote before."""
@@ -43,7 +67,7 @@ class NodeReports:
         self._written, self._knows_written = report, True
 
     def of(self, others: AbstractSet[NodeId], now: float) -> Mapping[NodeId, PositionReport | None]:
-        """As they were at most a second ago. `now`: monotonic seconds."""
+        """As they were at most a second ago."""
         if others and now >= self._read_at + _READ_EVERY:
             self._found, self._read_at = self._read(), now
         return {node: self._found.get(node) for node in others}

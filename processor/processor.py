@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Self
@@ -28,11 +28,9 @@ from coordination.mirror import Mirror, View
 from coordination.session import Session
 from credentials.logging import Interruption
 from processor import etcd_view
-from processor.changefeed_processor import ChangefeedProcessor, Jobs, ProcessorSession
+from processor.changefeed_processor import ChangefeedProcessor
 from processor.etcd_view import ProcessorView
-from processor.lanes.lane_plan import LaneLimits
-from processor.lanes.windows import WindowLimits
-from processor.spark.attempts import Attempts
+from processor.job_runs import Attempts, JobSetup, ProcessorSession
 
 _log = structlog.get_logger()
 
@@ -56,13 +54,8 @@ class Processor:
         mirror: Mirror,
         layout: Layout,
         etcd: EtcdConfig,
-        jobs: Jobs,
-        *,
-        windows: WindowLimits | None = None,
-        lanes: LaneLimits | None = None,
-        committed: Callable[[ChangefeedId, timedelta], None] = lambda _, __: None,
+        setup: JobSetup,
     ) -> None:
-        """`committed` is told how long it took to commit a window to a sink of messages."""
         self._session = session
         self._mirror = mirror
         self._layout = layout
@@ -77,13 +70,10 @@ class Processor:
             node=session.node,
             layout=layout,
             etcd=etcd,
-            jobs=jobs,
+            setup=setup,
             attempts=Attempts(store, layout, session.node, session.lease, self._stopping),
             threads=self._threads,
             wake=self._wake.set,
-            windows=windows or WindowLimits(),
-            lanes=lanes or LaneLimits(),
-            committed=committed,
         )
         self._changefeeds: dict[ChangefeedId, ChangefeedProcessor] = {}
         self._seen: dict[ChangefeedId, _Groups] = {}

@@ -20,6 +20,7 @@ from coordination import failpoint
 from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep, run_copy_steps
 from processor.lanes.windows import WindowLimits, slices
 from processor.spark.runner import Group, SparkRunner
+from processor.spark.spark_watch import SparkWatch
 from processor.spark.stays import Stays
 from processor.task.job import JobOutcome, JobSpec, together
 from processor.task.job_context import ContextBase, JobContext
@@ -112,14 +113,21 @@ class SharedContext:
 
 
 class Pipeline:
-    def __init__(self, spark: SparkRunner, limits: WindowLimits, stays: Stays | None = None) -> None:
-        """Without `stays` each window is a job."""
+    def __init__(
+        self, spark: SparkRunner, limits: WindowLimits, stays: Stays | None = None, watch: SparkWatch | None = None
+    ) -> None:
+        """Without `stays` each window is a job. `watch` learns how jobs end in Spark."""
         self._spark = spark
         self._limits = limits
         self._stays = stays
+        self._watch = watch
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
         """Blocks until the whole window is durable downstream, or returns the error of one of its tasks in the outcome."""
+        with self._watched():
+            return self._window(shared, spec)
+
+    def _window(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
         failpoint.reach("window_begins", shared.context.changefeed)
         begun_at = time.monotonic()
         group = self.group(shared.context, spec)
@@ -148,6 +156,10 @@ class Pipeline:
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
         """Runs steps of initial copies, in one task."""
+        with self._watched():
+            return self._steps(shared, steps, attempt)
+
+    def _steps(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
         if shared.context.configuration.copy_limit is not None:
             among = self._spark.executors()
             steps = [_shared(step, among) if isinstance(step, CopyChunk) else step for step in steps]
@@ -163,8 +175,11 @@ class Pipeline:
     def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
         """Whether a task reaches the source, the target and etcd; None if it does."""
         group = Group(shared.context.changefeed, f"{shared.context.fence.run}-look")
-        with self._broadcast(shared) as handle:
+        with self._watched(), self._broadcast(shared) as handle:
             return self._spark.run_one(group, partial(look_around, handle, attempt))
+
+    def _watched(self) -> AbstractContextManager[None]:
+        return self._watch.job() if self._watch is not None else nullcontext()
 
     @contextmanager
     def _broadcast(self, shared: SharedContext) -> Iterator[BroadcastContext]:

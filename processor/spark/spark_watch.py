@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
 
 import structlog
 
 from changefeed.errors import PipelineUnavailable, SluiceError
 from changefeed.lifecycle import ErrorReport
 from changefeed.records.node import NodeHealth
-from processor.copy.steps import CopyAnswers, CopyStep
 from processor.spark.fitness import Fitness
-from processor.spark.pipeline import Pipeline, SharedContext
-from processor.task.job import JobOutcome, JobSpec
 
 _LOOK_EVERY = timedelta(milliseconds=500)
 _CALM = timedelta(minutes=1)
-
-_T = TypeVar("_T")
 
 _log = structlog.get_logger()
 
@@ -50,6 +45,16 @@ class SparkWatch:
         """May be called twice. A probe that is running ends with Spark."""
         self._stopping.set()
         self._wake.set()
+
+    @contextmanager
+    def job(self) -> Iterator[None]:
+        """A job runs. The errors of its tasks say nothing about Spark."""
+        try:
+            yield
+        except PipelineUnavailable as error:
+            self.failed(error)
+            raise
+        self.ran()
 
     def ran(self) -> None:
         """A job has ended well."""
@@ -101,35 +106,3 @@ class SparkWatch:
         finally:
             self._probing = False
             self._wake.set()
-
-
-class WatchedJobs:
-    """Runs jobs and tells the watch how they end in Spark. The errors of their tasks say nothing about Spark."""
-
-    def __init__(self, jobs: Pipeline, watch: SparkWatch) -> None:
-        self._jobs = jobs
-        self._watch = watch
-
-    def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
-        return self._watched(lambda: self._jobs.run(shared, spec))
-
-    def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
-        return self._watched(lambda: self._jobs.copy(shared, steps, attempt))
-
-    def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
-        return self._watched(lambda: self._jobs.look(shared, attempt))
-
-    def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
-        self._jobs.cancel(shared, spec)
-
-    def cancel_copy(self, shared: SharedContext, attempt: str) -> None:
-        self._jobs.cancel_copy(shared, attempt)
-
-    def _watched(self, run: Callable[[], _T]) -> _T:
-        try:
-            answer = run()
-        except PipelineUnavailable as error:
-            self._watch.failed(error)
-            raise
-        self._watch.ran()
-        return answer

@@ -30,11 +30,12 @@ from coordination.mirror import Mirror, Replica
 from coordination.session import open_session
 from node.membership import Membership
 from owner.capture_change import obstacle
+from processor.job_runs import JobSetup
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import Group
-from processor.spark.spark_watch import SparkWatch, WatchedJobs
+from processor.spark.spark_watch import SparkWatch
 from processor.spark.stay_plan import StayLimits
 from processor.spark.stays import Stays
 from processor.task.worker_resources import WorkerResources
@@ -241,11 +242,9 @@ class Node:
                 continue
             replicating = None
             if Role.PROCESSOR in self.roles:
-                pipeline = Pipeline(self.spark, _WINDOWS, stays)  # type: ignore[arg-type]  # stands in for Spark
-                jobs = WatchedJobs(pipeline, watch)
-                replicating = processor.processor.Processor(
-                    session, store, mirror, LAYOUT, EtcdConfig(), jobs, windows=_WINDOWS, lanes=_LANES
-                )
+                jobs = Pipeline(self.spark, _WINDOWS, stays, watch)  # type: ignore[arg-type]  # stands in for Spark
+                setup = JobSetup(jobs=jobs, windows=_WINDOWS, lanes=_LANES)
+                replicating = processor.processor.Processor(session, store, mirror, LAYOUT, EtcdConfig(), setup)
             membership = Membership(
                 session,
                 etcd=etcd,

@@ -25,9 +25,9 @@ import owner.tables.node_standings
 import owner.tables.outgrown
 import processor.changefeed_processor
 import processor.copy.steps
+import processor.job_runs
 import processor.lanes.windows
 import processor.processor
-import processor.spark.attempts
 import processor.spark.fitness
 import processor.task.look
 import processor.task.permit
@@ -167,7 +167,7 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [
         (owner.owner.Owner.__init__, {"margin": BUDGET}),
-        (processor.spark.attempts.Attempts.__init__, {"budget": BUDGET}),
+        (processor.job_runs.Attempts.__init__, {"budget": BUDGET}),
         (processor.task.permit.TaskPermit.__init__, {"budget": BUDGET, "look_every": LOOK_EVERY}),
     ]
     if isinstance(cluster.source, ClusterSource):

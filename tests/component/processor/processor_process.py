@@ -13,6 +13,7 @@ from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.session import open_session
+from processor.job_runs import JobSetup
 from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
 from processor.spark.pipeline import Pipeline
@@ -32,8 +33,8 @@ def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
                 etcd, layout, name=name, describe=described(name, Role.PROCESSOR), ttl=timedelta(seconds=ttl)
             )
             mirror = Mirror(etcd, layout.root, apart=layout.apart, end=layout.unmirrored)
-            jobs = Pipeline(spark, limits, stays)
-            processor = Processor(session, store, mirror, layout, config, jobs, windows=limits)
+            setup = JobSetup(jobs=Pipeline(spark, limits, stays), windows=limits)
+            processor = Processor(session, store, mirror, layout, config, setup)
             session.start()
             mirror.start()
             processor.start()

@@ -7,7 +7,7 @@ from tests.mutants.fault import Fault, Seeds
 PROCESSOR = (
     Fault(
         "a window of a sink of messages is not committed",
-        "        commits.window(shared.context, spec, outcome)\n",
+        "            self.commits.window(shared.context, spec, outcome)\n",
         "",
     ),
     Fault(
@@ -17,13 +17,13 @@ PROCESSOR = (
     ),
     Fault(
         "chunks of a sink of messages are not committed",
-        "            commits.chunks(shared.context, steps, answers)\n",
-        "            pass\n",
+        "                self.commits.chunks(shared.context, steps, answers)\n",
+        "                pass\n",
     ),
     Fault(
         "a window that failed is committed",
-        "if commits is not None and outcome.error is None:",
-        "if commits is not None:",
+        "if self.commits is not None and not failed:",
+        "if self.commits is not None:",
     ),
     Fault(
         "a chunk that is read again is not cleared",

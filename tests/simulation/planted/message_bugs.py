@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from owner.chores import SinkChores
-from processor.commits import Commits
+from processor.job_runs import Commits
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.job_context import JobContext
 from sink.files.leftovers import FileLeftovers

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-import processor.changefeed_processor
 import processor.job_ends
 import processor.lanes.lane_plan
 import processor.spark.pipeline
@@ -17,8 +16,9 @@ import processor.task.job
 import processor.task.permit
 import source.oplog.update
 from changefeed.errors import PipelineUnavailable
+from processor.job_contexts import JobContexts
+from processor.job_runs import Attempts
 from processor.lanes.lanes import Lanes
-from processor.spark.attempts import Attempts
 from processor.spark.stays import Stay
 from processor.task.job import JobOutcome
 from processor.task.rows.applier import Applier
@@ -118,7 +118,7 @@ def _writes_of_two_primaries_are_confirmed_together() -> AbstractContextManager[
 
 
 def _windows_keep_the_schemas_of_before_a_ddl() -> AbstractContextManager[Any]:
-    return patch.object(processor.changefeed_processor.ChangefeedProcessor, "_renew_context", lambda self: None)
+    return patch.object(JobContexts, "renew", lambda self: None)
 
 
 def _rows_are_not_acknowledged_by_the_majority() -> AbstractContextManager[Any]:

@@ -29,11 +29,11 @@ from coordination.layout import Layout, encode
 from coordination.mirror import Mirror, View
 from coordination.parts import assignment_puts, join_assignment, join_report
 from processor import etcd_view
-from processor.changefeed_processor import ChangefeedProcessor, ProcessorSession
+from processor.changefeed_processor import ChangefeedProcessor
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyStep
+from processor.job_runs import Attempts, JobSetup, ProcessorSession
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
-from processor.spark.attempts import Attempts
 from processor.spark.pipeline import SharedContext
 from processor.task.job import JobOutcome, JobSpec
 
@@ -157,20 +157,21 @@ class Cluster:
     def step(self, view: View, known: etcd_view.ProcessorView, *, reported_ago: float = float("inf")) -> None:
         """`reported_ago`: so many seconds."""
         assert self._node is not None
-        self._node._reported_at = time.monotonic() - reported_ago
+        self._node._reports._reported_at = time.monotonic() - reported_ago
         self._node.tick(view, known)
 
     def later(self, seconds: float) -> None:
         """What is running, and not wanted, is older by that; then a tick."""
         node = self._node
         assert node is not None
-        for window in node._running.values():
+        jobs = node._jobs
+        for window in jobs._windows.values():
             window.begun_at -= seconds
-        for copying in node._copying:
+        for copying in jobs._copies:
             copying.begun_at -= seconds
-        overdue = node._watch._overdue
+        overdue = jobs._overdue
         since = {attempt: at - seconds for attempt, at in overdue.unwanted_since.items()}
-        node._watch._overdue = replace(overdue, unwanted_since=since)
+        jobs._overdue = replace(overdue, unwanted_since=since)
         self.tick()
 
     def look(self) -> tuple[View, etcd_view.ProcessorView]:
@@ -187,12 +188,10 @@ class Cluster:
             node=NODE,
             layout=LAYOUT,
             etcd=EtcdConfig(),
-            jobs=self.jobs,
+            setup=JobSetup(jobs=self.jobs, windows=WindowLimits(), lanes=LaneLimits()),
             attempts=Attempts(self.store, LAYOUT, NODE, self.lease, self.over, budget=timedelta()),
             threads=self.jobs,
             wake=lambda: None,
-            windows=WindowLimits(),
-            lanes=LaneLimits(),
         )
 
     @property

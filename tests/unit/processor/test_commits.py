@@ -16,8 +16,8 @@ from changefeed.position import Window
 from changefeed.records.copy import CopiedChunk
 from changefeed.records.ddl import DdlState
 from changefeed.table import TableId, TableName, TableSchema
-from processor.commits import Commits
 from processor.copy.chunk_copy import ReadChunk
+from processor.job_runs import Commits
 from processor.task.job import JobOutcome
 from sink.receipt import Commit, CopyReceipt, Receipt
 from sink.row import WriteResult
@@ -51,7 +51,7 @@ def _began(**options: Any) -> Committed:
     cluster.tick()
     committed = Committed(cluster)
     assert cluster._node is not None
-    cluster._node._commits = Commits(committed, every_seconds=0)
+    cluster._node._jobs.runs.commits = Commits(committed, every_seconds=0)
     return committed
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
-from processor.strangers import Strangers
+from processor.followed_schemas import Strangers
 from schema_store.schema_base import SchemaBase
 
 _TABLES = st.frozensets(st.sampled_from([TableId(letter * 32) for letter in "abcdef"]))

@@ -13,7 +13,7 @@ from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
-from processor.spark.attempts import Attempts
+from processor.job_runs import Attempts
 
 LAYOUT, NODE = Layout("test"), NodeId("n1")
 

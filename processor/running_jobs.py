@@ -1,0 +1,242 @@
+"""`RunningJobs`: the windows, the copy tasks and the look of one changefeed that are running; carries out what `overdue.py` decides about them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+from changefeed.errors import InvariantError, SluiceError
+from changefeed.lifecycle import ErrorReport
+from changefeed.table import TableId, TableName
+from credentials.redaction import redacted
+from processor.copy.steps import CopyAnswers, CopyStep, IndexTable
+from processor.following import Following, Orders
+from processor.job_runs import JobRuns, ProcessorSession
+from processor.lanes.lanes import Lanes
+from processor.overdue import COPY_SECONDS, MOST_REPORTED, WINDOW_SECONDS, Overdue, RunningJob, late_reports
+from processor.spark.pipeline import SharedContext
+from processor.task.job import JobOutcome, JobSpec
+from schema_store.versions import SchemaVersions
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class RunningWindow:
+    spec: JobSpec
+    shared: SharedContext
+    future: Future[JobOutcome]
+    begun_at: float
+
+
+@dataclass(slots=True)
+class RunningCopy:
+    attempt: str
+    steps: Sequence[CopyStep]
+    shared: SharedContext
+    future: Future[CopyAnswers]
+    begun_at: float
+
+    @property
+    def indexes(self) -> bool:
+        return any(isinstance(step, IndexTable) for step in self.steps)
+
+
+@dataclass(slots=True)
+class RunningLook:
+    """A task that finds out whether an error is over."""
+
+    shared: SharedContext
+    future: Future[ErrorReport | None]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedWindow:
+    number: int
+    outcome: JobOutcome
+    of_a_task: bool
+    """Its error, if any, comes from its tasks, not from this process or from Spark."""
+
+
+class RunningJobs:
+    """For the processor's thread."""
+
+    def __init__(self, session: ProcessorSession, runs: JobRuns, log: Any) -> None:
+        self._session = session
+        self._log = log
+        self.runs = runs
+        self._lane_attempt = session.attempts.new()
+        """Shared by the default lane's windows. They run one after another, so at most one window of the attempt is ever running."""
+        self._windows: dict[int, RunningWindow] = {}
+        self._copies: list[RunningCopy] = []
+        self._look: RunningLook | None = None
+        self._overdue = Overdue()
+        self._late: dict[str, Mapping[TableId, ErrorReport]] = {}
+        """By the attempts of the jobs that take long."""
+
+    def attempt(self, *, default: bool) -> str:
+        return self._lane_attempt if default else self._session.attempts.new()
+
+    def begin_window(self, spec: JobSpec, shared: SharedContext) -> None:
+        future = self._submitted(self.runs.window, shared, spec)
+        self._windows[spec.job.number] = RunningWindow(spec, shared, future, time.monotonic())
+
+    def begin_copy(self, steps: Sequence[CopyStep], shared: SharedContext) -> Future[CopyAnswers]:
+        attempt = self._session.attempts.new()
+        future = self._submitted(self.runs.copy, shared, steps, attempt)
+        self._copies.append(RunningCopy(attempt, steps, shared, future, time.monotonic()))
+        return future
+
+    def begin_look(self, shared: SharedContext) -> None:
+        self._look = RunningLook(shared, self._submitted(self.runs.look, shared))
+
+    def _submitted(self, run: Callable[..., T], *inputs: object) -> Future[T]:
+        future = self._session.threads.submit(run, *inputs)
+        future.add_done_callback(lambda _: self._session.wake())
+        return future
+
+    @property
+    def looks(self) -> bool:
+        return self._look is not None
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether a window or the look has ended and waits to be taken."""
+        look = self._look is not None and self._look.future.done()
+        return look or any(window.future.done() for window in self._windows.values())
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether a window is still running."""
+        return any(not window.future.done() for window in self._windows.values())
+
+    def used(self) -> list[SharedContext]:
+        """The contexts of the windows and of the look."""
+        looks = [self._look.shared] if self._look is not None else []
+        return [window.shared for window in self._windows.values()] + looks
+
+    def take_look(self) -> RunningLook | None:
+        """The look, if it has ended."""
+        look = self._look
+        if look is None or not look.future.done():
+            return None
+        self._look = None
+        return look
+
+    def take_windows(self) -> Iterator[EndedWindow]:
+        """The windows that have ended."""
+        for number, window in list(self._windows.items()):
+            if window.future.done():
+                del self._windows[number]
+                if window.spec.default and window.future.exception() is not None:
+                    self._lane_attempt = self._session.attempts.new()
+                ended = self._ended(number, window.future)
+                self._tell_of(ended)
+                yield ended
+
+    def _ended(self, number: int, future: Future[JobOutcome]) -> EndedWindow:
+        try:
+            return EndedWindow(number, future.result(), of_a_task=True)
+        except SluiceError as error:
+            self._log.warning("job_failed", job=number, code=error.code, error=str(error))
+            report = ErrorReport.of(error, datetime.now(UTC))
+        except Exception as error:  # noqa: BLE001 - the edge of the job's thread: the error is reported and the changefeed fails
+            self._log.exception("job_failed", job=number)
+            bug = InvariantError(f"a job failed with {type(error).__name__}: {redacted(str(error))}")
+            report = ErrorReport.of(bug, datetime.now(UTC))
+        return EndedWindow(number, JobOutcome(error=report), of_a_task=False)
+
+    def _tell_of(self, ended: EndedWindow) -> None:
+        number, outcome, log = ended.number, ended.outcome, self._log
+        if outcome.error is not None:
+            log.warning("window_failed", job=number, code=outcome.error.code, error=outcome.error.message)
+        rows, tally = outcome.rows, outcome.rows.tally
+        applied = {type.value: count for type, count in tally.applied.items()}
+        took = outcome.took.total_seconds()
+        log.debug("window_ended", job=number, applied=applied, took_seconds=took, skipped=tally.skipped)
+        if rows.unsettled:
+            log.info("rows_wait_for_later_ones", job=number, tables=sorted(rows.unsettled))
+        for sample in rows.samples:
+            log.warning("row_deviated", job=number, row=sample)
+        if tally.repaired or tally.rejected:
+            log.warning("rows_deviated", job=number, repaired=tally.repaired, rejected=tally.rejected)
+
+    def cancel(self) -> None:
+        """Asks Spark to end the running jobs. Does not wait for them."""
+        for window in self._windows.values():
+            self._session.setup.jobs.cancel(window.shared, window.spec)
+        for copy in self._copies:
+            if not copy.future.done() and not copy.indexes:
+                self._session.setup.jobs.cancel_copy(copy.shared, copy.attempt)
+
+    @property
+    def next_at(self) -> float:
+        """When a job becomes overdue."""
+        return self._overdue.next_at
+
+    @property
+    def late(self) -> Mapping[TableId, ErrorReport]:
+        """Some of the tables whose jobs take long."""
+        told = chain.from_iterable(told.items() for told in self._late.values())
+        return dict(islice(told, MOST_REPORTED))
+
+    def watch(self, following: Following, orders: Orders, versions: SchemaVersions, now: float) -> None:
+        """A job that is cancelled here ends with an error, once nothing of it can write any more."""
+        self._copies = [copy for copy in self._copies if not copy.future.done()]
+        windows = {window.spec.attempt: window for window in self._windows.values() if not window.future.done()}
+        copies = {copy.attempt: copy for copy in self._copies if not copy.indexes}
+        jobs = [_window_job(window, following, orders, now) for window in windows.values()]
+        jobs += [_copy_job(copy, following, orders) for copy in copies.values()]
+        self._overdue = self._overdue.next(jobs, now)
+        for attempt in sorted(self._overdue.to_cancel):
+            self._log.warning("job_cancelled", attempt=attempt, reason="it is not wanted any more, and does not end")
+            if attempt in windows:
+                self._session.setup.jobs.cancel(windows[attempt].shared, windows[attempt].spec)
+            else:
+                self._session.setup.jobs.cancel_copy(copies[attempt].shared, attempt)
+        self._late = {attempt: told for attempt, told in self._late.items() if attempt in self._overdue.late}
+        for attempt in sorted(self._overdue.late - self._late.keys()):
+            if attempt in windows:
+                names = _names_in(windows[attempt], following.lanes, versions)
+                self._tell_late(attempt, "a window", WINDOW_SECONDS, names)
+            else:
+                names = {step.schema.id: step.schema.name for step in copies[attempt].steps}
+                self._tell_late(attempt, "a step of the copy", COPY_SECONDS, names)
+
+    def _tell_late(self, attempt: str, what: str, seconds: float, names: Mapping[TableId, TableName]) -> None:
+        self._late[attempt] = late_reports(what, seconds, names, datetime.now(UTC))
+        for error in islice(self._late[attempt].values(), 1):
+            self._log.warning("job_overdue", attempt=attempt, error=error.message)
+
+
+def _window_job(window: RunningWindow, following: Following, orders: Orders, now: float) -> RunningJob:
+    job = RunningJob(
+        attempt=window.spec.attempt,
+        begun_at=window.begun_at,
+        patience=WINDOW_SECONDS,
+        wanted=following.wanted(orders),
+    )
+    return replace(job, in_the_way=job.late(now) and following.in_the_way(orders, window.spec.job.number))
+
+
+def _copy_job(copy: RunningCopy, following: Following, orders: Orders) -> RunningJob:
+    leaving = following.lanes.leaving | orders.stops.keys()
+    return RunningJob(
+        attempt=copy.attempt,
+        begun_at=copy.begun_at,
+        patience=COPY_SECONDS,
+        wanted=following.wanted(orders),
+        in_the_way=any(step.schema.id in leaving for step in copy.steps),
+    )
+
+
+def _names_in(window: RunningWindow, lanes: Lanes, versions: SchemaVersions) -> Mapping[TableId, TableName]:
+    job = next(job for job in lanes.running if job.number == window.spec.job.number)
+    tables = sorted(table for table in lanes.tables & (job.tables | job.own_windows.keys()) if job.of(table))
+    found = ((table, versions.at(table, lanes.checkpoint_of(table))) for table in tables)
+    return {table: schema.name for table, schema in found if schema is not None}
