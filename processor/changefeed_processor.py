@@ -262,8 +262,8 @@ class ChangefeedProcessor:
 
     def _report(self, stored: ProcessorView, now: float) -> None:
         copies, following, orders = self._copies, self._following, stored.orders
-        report = following.report(orders, copies.progress, copies.tables_with_tasks, now=now)
-        report = replace(report, copying=copies.unfinished, copy_rate=copies.rate, late=self._jobs.late)
+        report = following.report(orders, copies.known.progress, copies.tables_with_tasks, now=now)
+        report = replace(report, copying=copies.known.unfinished, copy_rate=copies.known.rate, late=self._jobs.late)
         unchanged = CreateRevIs(self._session.layout.info(self._id), self._info_rev)
         self._reports.report(report, following.arrived(orders), [unchanged], now)
 

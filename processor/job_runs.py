@@ -48,8 +48,7 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.task_fence import BUDGET
 from credentials.redaction import redacted
-from processor.copy.chunk_copy import ReadChunk
-from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep
+from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep, ReadChunk
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import SharedContext

@@ -1,35 +1,30 @@
-"""`run_copy_steps`: the steps of initial copies that run in Spark's workers, since they need the source or the target and a task's permit.
+"""The steps of initial copies: what tasks are asked for, what they answer, and which steps an action of `plan.py` means.
 
-    step         what it does                                                       answer
-    Prepare      creates the target's table without indexes, divides the source's   Division
-    CopyChunk    reads and loads one chunk, or as much as a limit of time allows    ReadChunk
-    IndexTable   builds the table's indexes                                         None
-    MakeEmpty    creates the table again, with its indexes and without rows         None
-
-One task gets many steps of small tables, since a task costs more than such a step. After one second it starts no further step.
+step         what it does                                                       answer
+Prepare      creates the target's table without indexes, divides the source's   Division
+CopyChunk    reads and loads one chunk, or as much as a limit of time allows    ReadChunk
+IndexTable   builds the table's indexes                                         None
+MakeEmpty    creates the table again, with its indexes and without rows         None
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from changefeed.config.configuration import OnOccupied
+from changefeed.cluster_time import ClusterTime
 from changefeed.documents.key_range import KeyRange
+from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.table import TableSchema
-from changefeed.table_layout import TableLayout, as_shown
-from processor.copy.chunk_copy import CopyOrder, CopyPlace, ReadChunk, copy_chunk
-from processor.copy.target_table import Creation, build_indexes, creation_of, make_empty, prepare
-from processor.task.window_task import report_of
-from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
-from sink.ddl import Routing
-from sink.receipt import CopyEnd
-from source.tables.chunk_reader import Chunk
+from changefeed.records.copy import CopiedChunk, CopyStage
+from changefeed.table import TableId, TableSchema
+from processor.copy.plan import Begin, BuildIndexes, CopyAction, CopyChunks, CopyInputs, Empty, read_not_before
+from processor.copy.table_copy import TableCopy
+from processor.copy.task_sharing import StepSize
+from schema_store.versions import SchemaVersions
+from sink.receipt import Receipt
 from source.tables.chunks import Division
 
 
@@ -70,92 +65,101 @@ class MakeEmpty:
     at: Position
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadChunk:
+    """`range`: the chunk, or the part of it from its beginning that was read."""
+
+    range: KeyRange
+    copied: CopiedChunk
+    receipts: tuple[Receipt, ...] = ()
+    read_after: ClusterTime | None = None
+    """What the documents contain at least. `copied.after` is earlier where changes are replayed since the copy's start."""
+
+
 CopyStep: TypeAlias = Prepare | CopyChunk | IndexTable | MakeEmpty
 CopyAnswer: TypeAlias = Division | ReadChunk | None
 CopyAnswers: TypeAlias = Sequence[CopyAnswer | ErrorReport]
 """One answer for each of a task's first steps, in order. The remaining steps were not started."""
 
-_LONG_ENOUGH = timedelta(seconds=1)
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """A step of one table. `at`: the position that the step is for."""
+
+    table: TableId
+    step: CopyStep
+    at: Position
+    size: StepSize
 
 
-def run_copy_steps(shared: Shared, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
-    try:
-        with worker_resources.task(shared, attempt) as resources:
-            return list(_answers(resources, steps))
-    except Exception as error:  # noqa: BLE001 - the edge of a task: the error is returned as a report
-        return [report_of(error)]
-
-
-def _answers(resources: ChangefeedResources, steps: Sequence[CopyStep]) -> Iterator[CopyAnswer | ErrorReport]:
-    """Runs the steps one after another. After an error of one table it goes on with the next step."""
-    begun_at = time.monotonic()
-    for step in steps:
-        try:
-            yield _done(resources, step)
-        except Exception as error:  # noqa: BLE001 - as above
-            yield report_of(error)
-        if time.monotonic() > begun_at + _LONG_ENOUGH.total_seconds():
+def steps_of(
+    action: CopyAction, copy: TableCopy | None, inputs: CopyInputs, schemas: SchemaVersions, divide_after: int
+) -> Iterator[PlannedStep]:
+    """`divide_after`: seconds after which a chunk is divided where it has been read to."""
+    table = inputs.table
+    match action:
+        case Begin(at):
+            schema = _schema(schemas, table, at)
+            ours = copy is not None or schema.beside is not None
+            yield PlannedStep(table, Prepare(schema=schema, ours=ours), at, StepSize.BRIEF)
+        case CopyChunks(numbers) if copy is not None:
+            for number in numbers:
+                step = CopyChunk(
+                    schema=_schema(schemas, table, inputs.checkpoint),
+                    range=copy.chunks[number],
+                    whole=copy.record.whole,
+                    not_before=read_not_before(inputs),
+                    copied_from=copy.start,
+                    divide_after=divide_after if copy.may_divide(number) else None,
+                )
+                size = size_of_next(copy) if copy.may_divide(number) else StepSize.ANY
+                yield PlannedStep(table, step, copy.start, size)
+        case BuildIndexes(at) if copy is not None:
+            index = IndexTable(schema=_schema(schemas, table, at), copied_from=copy.start, at=at)
+            yield PlannedStep(table, index, at, StepSize.SMALL if copy.small else StepSize.ANY)
+        case Empty(at):
+            yield PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at), at=at), at, StepSize.BRIEF)
+        case _:
             return
 
 
-def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
-    made = isinstance(step, Prepare | MakeEmpty) and resources.context.configuration.shard_target
-    creation = _creation(resources, step.schema, _layout(resources, step.schema) if made else None)
-    match step:
-        case Prepare():
-            if resources.event_ddl is not None:
-                resources.event_ddl.begin([(step.schema, creation.name)])
-            ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
-            prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=ours)
-            resources.forget_letters(step.schema.id)
-            return resources.source.divide(step.schema)
-        case CopyChunk():
-            return _copy(resources, step, creation)
-        case IndexTable():
-            if resources.event_ddl is not None:
-                end = CopyEnd(table=step.schema.id, name=creation.name, start=step.copied_from, at=step.at)
-                resources.event_ddl.copied(end)
-            build_indexes(creation, resources.ddl)
-        case MakeEmpty():
-            if resources.event_ddl is not None:
-                resources.event_ddl.recopy(step.schema.id, creation.name, step.at)
-            make_empty(creation, resources.ddl)
-    return None
+def size_of_next(copy: TableCopy | None) -> StepSize:
+    if copy is None or copy.stage is CopyStage.RESTART:
+        return StepSize.BRIEF
+    return StepSize.SMALL if copy.small else StepSize.CHUNK
 
 
-def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -> ReadChunk:
-    schema = step.schema
-    chunk = Chunk(table=schema.rows_at(schema.name), range=step.range, whole=step.whole, not_before=step.not_before)
-    order = CopyOrder(
-        chunk=chunk,
-        creation=creation,
-        copied_from=step.copied_from,
-        divide_after=step.divide_after,
-    )
-    loader = resources.loader(schema, once=step.whole)
-    return copy_chunk(
-        order,
-        CopyPlace(
-            source=resources.source,
-            loader=loader,
-            columns=resources.mounter.mounted(schema).columns,
-            left_out=resources.row_filter.left_out(schema.name),
-            ddl=resources.ddl,
-            check_wanted=worker_resources.permit,
-            limiter=resources.copy_limiter(step.limit_share),
-        ),
-    )
+def copy_after(copy: TableCopy | None, planned: PlannedStep, answer: CopyAnswer) -> TableCopy:
+    match planned.step, answer:
+        case Prepare(), Division():
+            before = copy if copy is not None and copy.stage is not CopyStage.DONE else None
+            return TableCopy.planned(planned.at, answer.bounds, whole=answer.whole, size=answer.size, before=before)
+        case CopyChunk(), ReadChunk() if copy is not None:
+            return copy.with_chunk(answer.range, answer.copied)
+        case IndexTable(), None if copy is not None:
+            return copy.done()
+        case MakeEmpty(), None:
+            return TableCopy.restarting(planned.at, copy)
+        case _:
+            raise InvariantError(
+                f"copy step {type(planned.step).__name__}: expected the answer of its kind, observed {answer!r}"
+            )
 
 
-def _layout(resources: ChangefeedResources, schema: TableSchema) -> TableLayout | None:
-    return as_shown(resources.source.layout(schema), resources.context.configuration.columns_of(schema.name))
+def _schema(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:
+    """The schema at a position. Its `valid_from` is set to that position: there the task looks up the other tables."""
+    schema = schemas.at(table, position)
+    if schema is None:
+        raise InvariantError(
+            f"copy of table {table} at {position}: expected a schema in the schema store, observed none"
+        )
+    return replace(schema, valid_from=position)
 
 
-def _creation(resources: ChangefeedResources, schema: TableSchema, layout: TableLayout | None) -> Creation:
-    target = resources.mounter.mounted(schema).target.name.logical
-    present = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target])
-    tables = {each.id: each.name for each in present if each is not None}
-    routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
-    kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and schema.beside is None
-    logged = resources.context.configuration.sink_can.keeps_messages
-    return creation_of(schema, target, routing, kept=kept, logged=logged, layout=layout)
+def _before(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:
+    schema = schemas.before(table, position)
+    if schema is None:
+        raise InvariantError(
+            f"copy of table {table}, emptied for a DDL at {position}: expected a schema before that position, observed none"
+        )
+    return schema

@@ -1,4 +1,4 @@
-"""`TableCopy`: how far the initial copy of one table is, and how etcd records it. Pure.
+"""`TableCopy`: how far the initial copy of one table is, and how etcd records it; `CopyPace`: how fast it goes. Pure.
 
     snapshot/<table>            CopyRecord: the stage, the number of chunks
     snapshot/<table>/0000       CopyPart: the first chunks, each with its end and with what was copied
@@ -26,7 +26,16 @@ from changefeed.documents.document import Document
 from changefeed.documents.key_range import KeyRange, ranges_between
 from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.records.copy import ChunkPiece, CopiedChunk, CopyFloor, CopyPart, CopyProgress, CopyRecord, CopyStage
+from changefeed.records.copy import (
+    ChunkPiece,
+    CopiedChunk,
+    CopyFloor,
+    CopyPart,
+    CopyProgress,
+    CopyRate,
+    CopyRecord,
+    CopyStage,
+)
 from changefeed.table import TableSize
 from processor.task.copied_ranges import CopiedRanges
 
@@ -35,6 +44,9 @@ CHUNKS_PER_PART = 64
 _MOST_OF_A_CHUNK = 0.99
 _MOST_IN_PART = 1024
 """With their pieces: a part is one value in etcd."""
+_RATE_SECONDS = 60.0
+_MOST_ENDS = 64
+"""Ends of chunks that are remembered. Those of small tables may be hundreds a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +259,46 @@ class TableCopy:
 
     def parts(self) -> Iterator[CopyPart]:
         return (self.part(number) for number in range(_part_of(self.record.chunks - 1) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPace:
+    """How fast documents are copied, from the chunks that have ended.
+
+    The rate is that of the last minute in which chunks ended, and changes only when one ends: a report that is written then anyway carries it.
+    What a node knows ends with it: its successor has a rate once a chunk has ended there. Time in which nothing is copied counts.
+
+        begun at 0, chunks of 64 MB end at 10, 20, 30                   6.4 MB/s
+        ... and the next one at 200, after a DDL has held the table     64 MB in 170 s: 0.4 MB/s
+        ... and the next ones at 210, 220 ... 260                       6.4 MB/s again
+    """
+
+    ends: tuple[tuple[float, TableSize], ...]
+    """What was copied by then: `begun` first, in the order of time."""
+
+    @classmethod
+    def begun(cls, at: float) -> CopyPace:
+        return cls(((at, TableSize()),))
+
+    def after(self, copied: TableSize, at: float) -> CopyPace:
+        """More was copied by then."""
+        total = self.ends[-1][1] + copied
+        if len(self.ends) > 1 and at - self.ends[-2][0] < _RATE_SECONDS / _MOST_ENDS:
+            return CopyPace((*self.ends[:-1], (at, total)))
+        within = tuple(end for end in self.ends[:-1] if end[0] >= at - _RATE_SECONDS)
+        return CopyPace((*within, self.ends[-1], (at, total)))
+
+    @property
+    def rate(self) -> CopyRate | None:
+        """None until a chunk has ended."""
+        (first_at, first), (last_at, last) = self.ends[0], self.ends[-1]
+        seconds = last_at - first_at
+        if seconds <= 0:
+            return None
+        return CopyRate(
+            documents=round((last.documents - first.documents) / seconds, 1),
+            bytes=round((last.bytes - first.bytes) / seconds, 1),
+        )
 
 
 def _highest(floors: Iterable[CopyFloor]) -> CopyFloor | None:

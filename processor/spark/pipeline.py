@@ -17,7 +17,8 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
 from changefeed.table import TableId
 from coordination import failpoint
-from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep, run_copy_steps
+from processor.copy.copy_task import run_copy_steps
+from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep
 from processor.lanes.windows import WindowLimits, slices
 from processor.spark.runner import Group, SparkRunner
 from processor.spark.spark_watch import SparkWatch

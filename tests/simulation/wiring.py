@@ -24,7 +24,7 @@ import owner.owner
 import owner.tables.node_standings
 import owner.tables.outgrown
 import processor.changefeed_processor
-import processor.copy.steps
+import processor.copy.copy_task
 import processor.job_runs
 import processor.lanes.windows
 import processor.processor
@@ -97,7 +97,7 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         return StoreLine(cluster.store, cluster.network)
 
     names, brokers = count(), BrokerClients(cluster.broker, cluster.network)
-    copy = processor.copy.steps._done
+    copy = processor.copy.copy_task._done
     resources_by_process = _ResourcesByProcess(cluster)
     decoder = cluster.decoder
     waiting_ddls = Random(f"waiting DDLs of {cluster.machine.seed}").choice((0, 1, 1000))
@@ -159,11 +159,11 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (processor.task.worker_resources, "StallWatch", lambda: SimpleNamespace(task=lambda _: nullcontext())),
         (processor.task.worker_resources, "SharedBucket", SimulatedBucket),
         (processor.task.window_task, "worker_resources", resources_by_process),
-        (processor.copy.steps, "worker_resources", resources_by_process),
+        (processor.copy.copy_task, "worker_resources", resources_by_process),
         (processor.task.look, "worker_resources", resources_by_process),
         (processor.task.staying_task, "worker_resources", resources_by_process),
         (processor.task.staying_task, "dial", cluster.exchange.dial),
-        (processor.copy.steps, "_done", copying),
+        (processor.copy.copy_task, "_done", copying),
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [
         (owner.owner.Owner.__init__, {"margin": BUDGET}),

@@ -16,7 +16,7 @@ from changefeed.position import Window
 from changefeed.records.copy import CopiedChunk
 from changefeed.records.ddl import DdlState
 from changefeed.table import TableId, TableName, TableSchema
-from processor.copy.chunk_copy import ReadChunk
+from processor.copy.steps import ReadChunk
 from processor.job_runs import Commits
 from processor.task.job import JobOutcome
 from sink.receipt import Commit, CopyReceipt, Receipt

@@ -23,8 +23,8 @@ from changefeed.table import TableName
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.config import EtcdConfig
 from coordination.layout import Layout, decode
-from processor.copy import etcd_writes as copy_store
-from processor.copy.chunk_copy import CopyOrder, CopyPlace, copy_chunk
+from processor.copy import known_copies as copy_store
+from processor.copy.copy_task import CopyOrder, CopyPlace, copy_chunk
 from processor.copy.plan import (
     Begin,
     BuildIndexes,
@@ -144,7 +144,7 @@ class Copying:
                 self.source[self.name.db]["__other"].update_one({"_id": 0}, {"$inc": {"n": 1}}, upsert=True)
 
     def record(self, copy: TableCopy) -> None:
-        for op in copy_store.written(self.layout, ID, self.schema.id, copy):
+        for op in copy_store.copy_written(self.layout, ID, self.schema.id, copy):
             self.etcd.txn((), [op])
 
     def order(self, copy: TableCopy, range: KeyRange, not_before: Position) -> CopyOrder:

@@ -14,8 +14,7 @@ from changefeed.records.copy import CopiedChunk, CopyRecord, CopyStage
 from changefeed.records.ddl import DdlState
 from changefeed.table import Beside, TableId, TableName, TableSchema
 from coordination.layout import decode
-from processor.copy.chunk_copy import ReadChunk
-from processor.copy.steps import CopyChunk, CopyStep, IndexTable, Prepare
+from processor.copy.steps import CopyChunk, CopyStep, IndexTable, Prepare, ReadChunk
 from source.tables.chunks import Division
 from tests.unit.processor.held_jobs import FEED, LAYOUT, A, Cluster, at
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from changefeed.records.copy import CopyRate
 from changefeed.table import TableSize
-from processor.copy.copy_pace import CopyPace
+from processor.copy.table_copy import CopyPace
 
 CHUNK = TableSize(documents=1_000, bytes=64_000_000)
 

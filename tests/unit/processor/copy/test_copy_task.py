@@ -14,7 +14,7 @@ from changefeed.documents.key_range import KeyRange
 from changefeed.errors import FencedError
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
-from processor.copy.chunk_copy import CopyOrder, CopyPlace, copy_chunk
+from processor.copy.copy_task import CopyOrder, CopyPlace, copy_chunk
 from processor.copy.target_table import creation_of
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.ddl import Routing

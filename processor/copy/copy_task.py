@@ -1,4 +1,7 @@
-"""`copy_chunk`: copies one chunk, inside a Spark task.
+"""`run_copy_steps`: the task that carries out steps of initial copies in a Spark worker, since they need the source or the target and a permit.
+
+One task gets many steps of small tables, since a task costs more than such a step. After one second it starts no further step. A chunk is
+copied so:
 
     clear the range (a whole table: create it again)  removes rows of an earlier attempt, whose deletes are not applied again
     read at one cluster time, load                    the next reply is read while one is loaded
@@ -17,29 +20,121 @@ since the start of the copy are replayed on the chunk, and deletes are applied t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import filterfalse
 
 import structlog
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_range import KeyRange
+from changefeed.config.configuration import OnOccupied
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.copy import CopiedChunk
+from changefeed.table import TableSchema
+from changefeed.table_layout import TableLayout, as_shown
 from coordination import failpoint
-from processor.copy.target_table import Creation, make_anew
+from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, MakeEmpty, Prepare, ReadChunk
+from processor.copy.target_table import Creation, build_indexes, creation_of, make_anew, make_empty, prepare
 from processor.limits.limiter import UNLIMITED, Limiter
-from sink.ddl import DdlApplier
+from processor.task.window_task import report_of
+from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
+from sink.ddl import DdlApplier, Routing
 from sink.load import DocumentLoader
-from sink.receipt import Receipt
+from sink.receipt import CopyEnd
 from source.raw.columns import Columns
 from source.source import TaskSource
 from source.tables.chunk_reader import Chunk, ReadWay, SnapshotLost
 from source.tables.chunks import bound_at
 
 _log = structlog.get_logger(__name__)
+
+_LONG_ENOUGH = timedelta(seconds=1)
+
+
+def run_copy_steps(shared: Shared, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
+    try:
+        with worker_resources.task(shared, attempt) as resources:
+            return list(_answers(resources, steps))
+    except Exception as error:  # noqa: BLE001 - the edge of a task: the error is returned as a report
+        return [report_of(error)]
+
+
+def _answers(resources: ChangefeedResources, steps: Sequence[CopyStep]) -> Iterator[CopyAnswer | ErrorReport]:
+    """Runs the steps one after another. After an error of one table it goes on with the next step."""
+    begun_at = time.monotonic()
+    for step in steps:
+        try:
+            yield _done(resources, step)
+        except Exception as error:  # noqa: BLE001 - as above
+            yield report_of(error)
+        if time.monotonic() > begun_at + _LONG_ENOUGH.total_seconds():
+            return
+
+
+def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
+    made = isinstance(step, Prepare | MakeEmpty) and resources.context.configuration.shard_target
+    creation = _creation(resources, step.schema, _layout(resources, step.schema) if made else None)
+    match step:
+        case Prepare():
+            if resources.event_ddl is not None:
+                resources.event_ddl.begin([(step.schema, creation.name)])
+            ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
+            prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=ours)
+            resources.forget_letters(step.schema.id)
+            return resources.source.divide(step.schema)
+        case CopyChunk():
+            return _copy(resources, step, creation)
+        case IndexTable():
+            if resources.event_ddl is not None:
+                end = CopyEnd(table=step.schema.id, name=creation.name, start=step.copied_from, at=step.at)
+                resources.event_ddl.copied(end)
+            build_indexes(creation, resources.ddl)
+        case MakeEmpty():
+            if resources.event_ddl is not None:
+                resources.event_ddl.recopy(step.schema.id, creation.name, step.at)
+            make_empty(creation, resources.ddl)
+    return None
+
+
+def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -> ReadChunk:
+    schema = step.schema
+    chunk = Chunk(table=schema.rows_at(schema.name), range=step.range, whole=step.whole, not_before=step.not_before)
+    order = CopyOrder(
+        chunk=chunk,
+        creation=creation,
+        copied_from=step.copied_from,
+        divide_after=step.divide_after,
+    )
+    loader = resources.loader(schema, once=step.whole)
+    return copy_chunk(
+        order,
+        CopyPlace(
+            source=resources.source,
+            loader=loader,
+            columns=resources.mounter.mounted(schema).columns,
+            left_out=resources.row_filter.left_out(schema.name),
+            ddl=resources.ddl,
+            check_wanted=worker_resources.permit,
+            limiter=resources.copy_limiter(step.limit_share),
+        ),
+    )
+
+
+def _layout(resources: ChangefeedResources, schema: TableSchema) -> TableLayout | None:
+    return as_shown(resources.source.layout(schema), resources.context.configuration.columns_of(schema.name))
+
+
+def _creation(resources: ChangefeedResources, schema: TableSchema, layout: TableLayout | None) -> Creation:
+    target = resources.mounter.mounted(schema).target.name.logical
+    present = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target])
+    tables = {each.id: each.name for each in present if each is not None}
+    routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
+    kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and schema.beside is None
+    logged = resources.context.configuration.sink_can.keeps_messages
+    return creation_of(schema, target, routing, kept=kept, logged=logged, layout=layout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +162,6 @@ class CopyPlace:
     ddl: DdlApplier
     check_wanted: Callable[[], object]
     limiter: Limiter = UNLIMITED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadChunk:
-    """`range`: the chunk, or the part of it from its beginning that was read."""
-
-    range: KeyRange
-    copied: CopiedChunk
-    receipts: tuple[Receipt, ...] = ()
-    read_after: ClusterTime | None = None
-    """What the documents contain at least. `copied.after` is earlier where changes are replayed since the copy's start."""
 
 
 def copy_chunk(order: CopyOrder, place: CopyPlace) -> ReadChunk:
