@@ -32,6 +32,7 @@ from owner.changefeed_owner import ChangefeedOwner
 from owner.ddl.feed import Taken
 from owner.ddl.in_flight import InFlightDdl
 from owner.term import OwnerTerm
+from source.loss import NothingLost
 from tests.described import described
 
 LAYOUT, FEED, NODE, NOW = Layout("test"), ChangefeedId("f"), NodeId("n1"), datetime(2026, 11, 21, tzinfo=UTC)
@@ -156,7 +157,10 @@ class Owner:
     def _owner(self, margin: timedelta) -> ChangefeedOwner:
         clusters = SimpleNamespace(
             acquire=lambda *_: SimpleNamespace(
-                oplog_window=lambda: None, move_on=self.moved_on.set, feed=SimpleNamespace(subscribe=_nothing)
+                oplog_window=lambda: None,
+                losses=lambda _: NothingLost(),
+                move_on=self.moved_on.set,
+                feed=SimpleNamespace(subscribe=_nothing),
             ),
             release=lambda *_: None,
             open_marks=lambda *_: self.marks,
