@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from admin.cluster_metrics import ClusterCollector
 from admin.cluster_reader import ClusterReader
 from admin.process_metrics import ProcessesCollector
+from changefeed.event import RowTally
 from changefeed.records.copy import CopiedChunk
 from changefeed.records.requests import ChangefeedId
-from changefeed.row_tally import RowTally
 from owner.losses import OplogLeft
 from processor.spark.jvm.spark_health import SparkHealth
 

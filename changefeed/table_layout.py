@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from changefeed.config.tables.columns import ColumnRule, shown_otherwise
+from changefeed.config.tables.column_rules import ColumnRule, shown_otherwise
 from changefeed.documents.document import Document
 
 

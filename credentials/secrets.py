@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, unquote_plus
 
 from pymongo.common import URI_OPTIONS_VALIDATOR_MAP
 
+from changefeed.config.options import Mistake
 from changefeed.config.uri import ConnectionUri
-from changefeed.config.wording import Mistake
 from changefeed.errors import ConfigurationError
 from credentials.redaction import keep_secret
 from credentials.secret_files import SecretFiles

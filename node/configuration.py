@@ -52,8 +52,7 @@ from pydantic import (
 )
 
 from changefeed.config import yaml_text
-from changefeed.config.options import Flag, Options, each_once, merged, problems
-from changefeed.config.wording import Mistake, did_you_mean, shown
+from changefeed.config.options import Flag, Mistake, Options, did_you_mean, each_once, merged, problems, shown
 from changefeed.errors import ConfigurationError
 from changefeed.records.node import Role
 from credentials.logging import LogFormat

@@ -22,7 +22,7 @@ from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.records.status import LetterTotals
 from changefeed.table import TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout, as_shown
-from changefeed.users.principals import PrincipalChanges, Principals
+from changefeed.users import PrincipalChanges, Principals
 from credentials.clients import Renewed
 from credentials.secrets import expanded
 from owner.ddl.feed import DdlFeed

@@ -22,7 +22,7 @@ from changefeed.records.requests import (
 )
 from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId, TableName, TableSchema
-from changefeed.users.principals import PrincipalNames
+from changefeed.users import PrincipalNames
 from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.layout import Layout, decode

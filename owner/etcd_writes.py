@@ -16,7 +16,7 @@ from changefeed.records.node import Assignment, NodeId, PositionReport, RowCount
 from changefeed.records.requests import ChangefeedId, MoveRequest
 from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId, TableName, TableSchema
-from changefeed.users.principals import PrincipalNames
+from changefeed.users import PrincipalNames
 from coordination import failpoint
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
 from coordination.fenced import FencedStore

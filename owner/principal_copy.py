@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from changefeed.errors import SluiceError, UsersNotReplicated
-from changefeed.users.principals import PrincipalChanges, PrincipalNames, Principals
+from changefeed.users import PrincipalChanges, PrincipalNames, Principals
 from owner.background import Background, Chore
 
 _EVERY_SECONDS = 10.0

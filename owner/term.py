@@ -11,7 +11,7 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.uri import ConnectionUri
 from changefeed.position import Position
-from changefeed.users.principals import Principals
+from changefeed.users import Principals
 from coordination.decoded import Decoded
 from coordination.fenced import FencedStore
 from coordination.layout import Layout

@@ -34,12 +34,12 @@ from typing import Protocol, TypeVar
 import structlog
 
 from changefeed.errors import InvariantError, RetryableError, SluiceError
+from changefeed.event import RowTally
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.copy import CopiedChunk
 from changefeed.records.node import NodeId
 from changefeed.records.requests import ChangefeedId
-from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName, TableSchema
 from coordination import failpoint
 from coordination.etcd.config import EtcdConfig

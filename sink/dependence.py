@@ -17,7 +17,7 @@ from typing import Any
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from changefeed.documents.field_path import meet
+from changefeed.documents.document import meet
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _UPSERT = b"\x08upsert\0"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from sink.receipt import Receipt
 
 

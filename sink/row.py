@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_text import key_text
-from changefeed.event import RowType
+from changefeed.documents.row_key import key_text
+from changefeed.event import RowTally, RowType
 from changefeed.position import Position
-from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
 from sink.dependence import Dependence
 from sink.receipt import Receipt

@@ -12,8 +12,7 @@ from pymongo.client_session import ClientSession
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.direct_connection import not_the_primary
-from changefeed.config.read_preference import refused_at_source
+from changefeed.config.uri import not_the_primary, refused_at_source
 from changefeed.errors import ConfigurationError, SourceUnsupported
 from credentials.clients import open_client
 from source.errors import translated

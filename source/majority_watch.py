@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 import structlog
 
-from changefeed.cluster_time import ClusterTime
+from changefeed.cluster_time import ClusterTime, MajorityPoint
 from changefeed.errors import SourceMajorityStalled
-from changefeed.majority import MajorityPoint
 from source.connection import HELLO, Client, read_command
 from source.errors import translated
 

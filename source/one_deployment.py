@@ -11,7 +11,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout
-from changefeed.users.principals import Principals
+from changefeed.users import Principals
 from source.connection import Client, deployment_of
 from source.ddl.ddl_watch import DdlWatch
 from source.ddl_opening import open_ddl_watch

@@ -8,7 +8,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import ReadPreference
 from pymongo.read_concern import ReadConcern
 
-from changefeed.users.principals import Principals, own_users
+from changefeed.users import Principals, own_users
 from source.connection import Client
 from source.errors import translated
 

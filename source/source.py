@@ -15,7 +15,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout
-from changefeed.users.principals import Principals
+from changefeed.users import Principals
 from source.ddl.ddl_watch import DdlWatch
 from source.oplog.window import OplogWindow
 from source.row_capture import RowCapture

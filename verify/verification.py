@@ -13,8 +13,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from changefeed.config.configuration import Configuration, OnOccupied
-from changefeed.config.tables.pattern import TablePattern
-from changefeed.config.tables.pattern_list import PatternList
+from changefeed.config.tables.pattern import PatternList, TablePattern
 from changefeed.errors import RetryableError
 from changefeed.table import TableKind, TableName, TableSchema, identified
 from credentials.secrets import hash_key

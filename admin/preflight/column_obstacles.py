@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from changefeed.config.configuration import Configuration
-from changefeed.documents.field_path import meet
+from changefeed.documents.document import meet
 from changefeed.table import TableName, TableSchema
 
 _KNOWS_PARENTS_SINCE = (5, 0)

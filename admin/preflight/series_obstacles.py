@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from admin.preflight.privileges import Privileges, missing_of_buckets
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.time_series import release_obstacle
+from changefeed.config.tables.filter import series_release_obstacle
 from changefeed.table import TableKind, TableSchema
 
 _MOST_NAMED = 5
@@ -30,7 +30,7 @@ def series_obstacles(
     yield from (f"filter.tables: {name}: {why}" for name, why in list(found.items())[:_MOST_NAMED])
     source, target = releases
     names = ", ".join(map(str, series[:_MOST_NAMED]))
-    if source is not None and (why := release_obstacle(source, target or source)):
+    if source is not None and (why := series_release_obstacle(source, target or source)):
         yield f"filter.tables: {names}: {why}"
     if not found:
         at_source = {name.db for name in series}

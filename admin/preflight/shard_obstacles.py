@@ -10,7 +10,7 @@ from admin.preflight.privileges import ANYWHERE, Privileges
 from admin.preflight.sink_probe import SinkFindings, impatient
 from admin.preflight.source_probe import SourceFindings
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.columns import shown_otherwise
+from changefeed.config.tables.column_rules import shown_otherwise
 from changefeed.errors import SinkRefused, SluiceError
 from changefeed.table import TableName
 from credentials.secrets import expanded

@@ -23,8 +23,8 @@ from changefeed.capture import Capture
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration, OnOccupied, Start
 from changefeed.config.overlap import common_target, writes
-from changefeed.config.read_preference import refused_at_target
 from changefeed.config.tables.pattern import TablePattern
+from changefeed.config.uri import refused_at_target
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.position import Position

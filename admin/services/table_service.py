@@ -17,7 +17,7 @@ from admin.services.rpc import streaming, unary
 from admin.services.table_troubles import TroubleKind, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, TableServiceServicer
-from changefeed.config.tables.time_series import release_obstacle
+from changefeed.config.tables.filter import series_release_obstacle
 from changefeed.errors import ConfigurationError, NotFoundError, RetryableError, WrongState
 from changefeed.event import DdlType
 from changefeed.records.ddl import DdlRecord
@@ -91,7 +91,7 @@ class TableService(TableServiceServicer):
             _check_recopy(known, table)
         configuration = known.info.configuration
         if series := [table for table in found if table.kind is TableKind.TIMESERIES]:
-            _check_series(known, series, release_obstacle(*releases(configuration)))
+            _check_series(known, series, series_release_obstacle(*releases(configuration)))
         targets = {table.name: configuration.routes.target(table.name) for table in found}
         second = {table.name: targets[table.name] for table in found if not recopy.in_place(table)}
         spaces = disk_spaces(configuration, second)

@@ -52,20 +52,15 @@ from changefeed.capture import ASKED_FOR, Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config import yaml_text
 from changefeed.config.delay import Delay
-from changefeed.config.options import Flag, Options, each_once, problems
+from changefeed.config.options import Flag, Mistake, Options, did_you_mean, each_once, problems, shown
 from changefeed.config.rate_limit import RateLimit
-from changefeed.config.read_preference import refused_at_source, refused_at_target
 from changefeed.config.sinks.images import Images
 from changefeed.config.sinks.sink_abilities import SinkAbilities, abilities_of
-from changefeed.config.tables import time_series
-from changefeed.config.tables.columns import ColumnRule
-from changefeed.config.tables.filter import Filter
-from changefeed.config.tables.glob import literal
-from changefeed.config.tables.pattern import TablePattern
-from changefeed.config.tables.pattern_list import PatternList
+from changefeed.config.tables.column_rules import ColumnRule
+from changefeed.config.tables.filter import Filter, series_obstacle
+from changefeed.config.tables.pattern import PatternList, TablePattern, literal
 from changefeed.config.tables.routes import Routes
-from changefeed.config.uri import ConnectionUri
-from changefeed.config.wording import Mistake, did_you_mean, shown
+from changefeed.config.uri import ConnectionUri, refused_at_source, refused_at_target
 from changefeed.errors import ConfigurationError
 from changefeed.event import DdlType
 from changefeed.table import TableName
@@ -301,7 +296,7 @@ class Configuration(Options):
 
     def series_obstacle(self, name: TableName, capture: Capture) -> str:
         """Why a time series of this name is not replicated. Empty: it is."""
-        return time_series.obstacle(
+        return series_obstacle(
             self.filter.of(name),
             capture,
             messages=self.sink_can.keeps_messages,

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 
-from changefeed.config.wording import Mistake, shown
+from changefeed.config.options import Mistake, shown
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _TEXT = re.compile(r"(\d{1,8})([smhd])")

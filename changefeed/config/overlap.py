@@ -17,9 +17,17 @@ from functools import lru_cache
 from itertools import product, zip_longest
 
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.glob import Glob, PatternToken, around_star, escaped, glob, literal, tokens
-from changefeed.config.tables.pattern import TablePattern
-from changefeed.config.tables.pattern_list import PatternList
+from changefeed.config.tables.pattern import (
+    Glob,
+    PatternList,
+    PatternToken,
+    TablePattern,
+    around_star,
+    escaped,
+    glob,
+    literal,
+    tokens,
+)
 from changefeed.table import TableName
 
 _ANYTHING = "example"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from changefeed.config.wording import Mistake, did_you_mean, shown
+from changefeed.config.options import Mistake, did_you_mean, shown
 
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _DOCUMENTS = ("docs", "documents", "rows", "")

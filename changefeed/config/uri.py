@@ -6,23 +6,28 @@ from its own environment and files.
 
     mongodb://${env:SLUICE_USER}:${file:/run/secrets/password}@db1.example,db2.example/?replicaSet=rs0
     mongodb+srv://${file:/run/secrets/source}
+
+Some options of a MongoDB's URI are refused, because they let reads go to members other than the primary (`refused_at_source`,
+`refused_at_target`, `not_the_primary`). At a target, writes are checked against the primary's oplog, and what Sluice compares or clears must be
+as new as that. At a source read by change streams, the stream, the copy and the repair would read different members. With the oplog capture
+all read one member.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from changefeed.config.options import Mistake, did_you_mean
 from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.config.sinks.kafka_sink import CLAIMS, DEFAULT_PORT, KafkaSinkOptions
 from changefeed.config.sinks.store_place import SESSION_TOKEN
-from changefeed.config.wording import Mistake, did_you_mean
 from changefeed.errors import ConfigurationError
 
 SCHEMES = ("mongodb", "mongodb+srv", "blackhole", "file", "s3", "kafka")
@@ -177,3 +182,50 @@ def _public(option: str) -> str:
 
 def _schemes() -> str:
     return ", ".join(f"{scheme}://" for scheme in SCHEMES)
+
+
+_ANY_REFERENCE = re.compile(r"\$\{[^{}]*\}")
+_OPTION = re.compile(r"[^&;]+")
+_PRIMARY_ONLY = {"readpreference": "primary", "readpreferencetags": None, "maxstalenessseconds": None}
+
+
+def refused_at_source(uri: str) -> str | None:
+    """The problem and the remedy, at a source read by change streams."""
+    return _refusal(uri, ", or read the oplog (capture: oplog), which obeys them")
+
+
+def refused_at_target(uri: str) -> str | None:
+    return _refusal(uri, "")
+
+
+def _refusal(uri: str, otherwise: str) -> str | None:
+    """A value that is a reference `${...}` is checked after its expansion."""
+    found = ", ".join(_refused(uri))
+    if not found:
+        return None
+    return (
+        f"found {found}; Sluice reads the primary only, since a secondary may lack what the primary has: "
+        f"leave readPreference, readPreferenceTags and maxStalenessSeconds out{otherwise}"
+    )
+
+
+def _refused(uri: str) -> Iterator[str]:
+    options = _ANY_REFERENCE.sub("\0", uri).partition("?")[2]
+    for option in _OPTION.findall(options):
+        name, _, value = (unquote_plus(part) for part in option.partition("="))
+        if name.lower() in _PRIMARY_ONLY and "\0" not in value and value.lower() != _PRIMARY_ONLY[name.lower()]:
+            yield f"{name}={value}"
+
+
+def not_the_primary(hello: Mapping[str, Any]) -> str | None:
+    """The problem and the remedy, if the member's reply to `hello` or `isMaster` says that it is not the primary.
+
+    With `directConnection=true` the driver uses one member, also after an election; it has to be the primary.
+    """
+    if "setName" not in hello or hello.get("isWritablePrimary", hello.get("ismaster")):
+        return None
+    primary = f"the primary is {hello['primary']}" if "primary" in hello else "there is no primary now"
+    return (
+        f"its connection string says directConnection=true, so only {hello.get('me')} is used, a member of replica set {hello['setName']!r} "
+        f"that is not the primary ({primary}): leave directConnection out, and Sluice finds the primary, also after an election"
+    )

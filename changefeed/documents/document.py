@@ -1,4 +1,4 @@
-"""`Document`: one BSON document, kept as its bytes, so that nothing is lost or reordered."""
+"""`Document`: one BSON document, kept as its bytes, so that nothing is lost or reordered. And what is said of the fields that it names."""
 
 from __future__ import annotations
 
@@ -112,3 +112,19 @@ def _written(document: Document) -> dict[str, Any]:
 
 
 EMPTY = Document.of({})
+
+
+def key_as_written(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Servers store a text index's key as `{_fts: "text", _ftsx: 1}` and its fields in `weights`. createIndexes expects the fields."""
+    key: dict[str, Any] = {}
+    for field, way in spec["key"].items():
+        if field == "_fts":
+            key |= dict.fromkeys(sorted(spec.get("weights", {})), "text")
+        elif field != "_ftsx":
+            key[field] = way
+    return key
+
+
+def meet(one: str, other: str) -> bool:
+    """Whether one path is the other, or leads through it."""
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")

@@ -1,4 +1,6 @@
-"""`row_key`: canonical bytes of a document's `_id`, equal exactly when the server treats two `_id`s as equal.
+"""The key of a row: `row_key` for comparing it, `key_text` for messages, `KeyRange` for parts of a table.
+
+`row_key` is canonical bytes of a document's `_id`, equal exactly when the server treats two `_id`s as equal.
 
 The server compares keys by value, not by bytes: 1, 1.0, NumberLong(1) and Decimal128("1.00") are one key, on their own and
 inside an embedded `_id`. Events of one key in different buckets would be applied in any order.
@@ -15,7 +17,8 @@ Documents of a sharded collection may share an `_id` across shards. They share t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
 
@@ -23,6 +26,9 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
+from bson.max_key import MaxKey
+
+from changefeed.documents.document import Document
 
 _ID = b"_id\x00"
 _LONE = 9
@@ -113,3 +119,44 @@ def _from_double(value: float) -> Decimal:
 
 def _int64(value: int) -> bytes:
     return value.to_bytes(8, "little", signed=True)
+
+
+_MOST = 200
+_READABLE: CodecOptions[dict[str, Any]] = CodecOptions(
+    dict, datetime_conversion=DatetimeConversion.DATETIME_MS, unicode_decode_error_handler="replace"
+)
+
+
+def key_text(key: bytes) -> str:
+    """From a raw `documentKey`. A long one is cut, and its size is added."""
+    text = str(bson.decode(key, _READABLE))
+    return text if len(text) <= _MOST else f"{text[:_MOST]}... ({len(key)} bytes)"
+
+
+LAST_KEY = Document.of({"_id": MaxKey()})
+"""The greatest of all keys. A scan with `min` but without `max` ends before it (all versions to 6.0.27, except in clustered collections)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRange:
+    """Half-open. An end that is None has no limit. Ends are documents of one field, `{_id: value}`, so that no type is lost."""
+
+    lower: Document | None = None
+    upper: Document | None = None
+
+    @property
+    def last_key_apart(self) -> bool:
+        """Whether a scan of the range misses `LAST_KEY`, although it is in the range."""
+        return self.lower is not None and self.upper is None
+
+    def __str__(self) -> str:
+        return f"[{self.lower or 'the first'}, {self.upper or 'the end'})"
+
+
+def ranges_between(bounds: Iterable[Document]) -> Iterator[KeyRange]:
+    """The contiguous ranges between ascending bounds. They cover all keys: always one range more than bounds."""
+    lower = None
+    for bound in bounds:
+        yield KeyRange(lower=lower, upper=bound)
+        lower = bound
+    yield KeyRange(lower=lower)

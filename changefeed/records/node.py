@@ -11,10 +11,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 
+from changefeed.event import RowTally
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.copy import CopyProgress, CopyRate
-from changefeed.row_tally import RowTally
 from changefeed.table import TableId
 
 NodeId = NewType("NodeId", str)

@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.pattern import TablePattern
-from changefeed.config.tables.pattern_list import PatternList
+from changefeed.config.tables.pattern import PatternList, TablePattern
 from changefeed.config.tables.routes import Routes
 from changefeed.lifecycle import ErrorReport, Lifecycle
 from changefeed.position import Position

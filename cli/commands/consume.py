@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from changefeed.config.options import Mistake
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.config.sinks.message_options import FormatName
-from changefeed.config.wording import Mistake
 from changefeed.errors import ConfigurationError
 from cli.command import reported
 from cli.message_reading import After, Follow, FromStart, Table, To, Wish, carry_out

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from changefeed.config.options import Mistake
 from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.config.wording import Mistake
 from changefeed.errors import ConfigurationError
 from cli.command import reported
 from cli.message_reading import After, Follow, FromStart, Table, To, Wish, carry_out

@@ -33,7 +33,7 @@ from datetime import datetime
 from changefeed.config.tables.filter import Disposition, Filter
 from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import EMPTY
-from changefeed.documents.key_text import key_text
+from changefeed.documents.row_key import key_text
 from changefeed.errors import InvariantError, NameTaken, SluiceError, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position

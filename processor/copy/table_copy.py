@@ -23,7 +23,7 @@ from typing import Self
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.documents.key_range import KeyRange, ranges_between
+from changefeed.documents.row_key import KeyRange, ranges_between
 from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.records.copy import (

@@ -16,7 +16,7 @@ from types import FrameType
 
 import structlog
 
-from changefeed.documents.key_text import key_text
+from changefeed.documents.row_key import key_text
 from changefeed.table import TableSchema
 from source.raw.raw_find import key_of
 from source.raw.row_header import Header

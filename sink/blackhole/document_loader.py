@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from sink.receipt import Receipt
 
 

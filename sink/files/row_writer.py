@@ -13,8 +13,8 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.documents.key_range import KeyRange
-from changefeed.row_tally import RowTally
+from changefeed.documents.row_key import KeyRange
+from changefeed.event import RowTally
 from sink.files.data_format import Encoder, data_format
 from sink.files.data_writer import DataWriter
 from sink.files.stores.retries import RETRIES

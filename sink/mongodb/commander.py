@@ -18,7 +18,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
 from pymongo.write_concern import WriteConcern
 
-from changefeed.cluster_time import ClusterTime
+from changefeed.cluster_time import ClusterTime, MajorityPoint
 from changefeed.errors import (
     Divergence,
     FencedError,
@@ -29,7 +29,6 @@ from changefeed.errors import (
     SinkUnavailable,
     SluiceError,
 )
-from changefeed.majority import MajorityPoint
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translate
 from sink.mongodb.majority import LATE, majority_point, stalled, stalled_at, write_time

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 
 from pymongo import MongoClient
 
-from changefeed.config.direct_connection import not_the_primary
-from changefeed.config.read_preference import refused_at_target
+from changefeed.config.uri import not_the_primary, refused_at_target
 from changefeed.errors import ConfigurationError, SinkRefused
 from changefeed.table import TableName
 from credentials.clients import open_client

@@ -9,9 +9,8 @@ import pymongo
 from bson.errors import BSONError
 from pymongo.errors import PyMongoError
 
-from changefeed.cluster_time import ClusterTime
+from changefeed.cluster_time import ClusterTime, MajorityPoint
 from changefeed.errors import SinkMajorityStalled
-from changefeed.majority import MajorityPoint
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import answer_of
 

@@ -13,7 +13,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.write_concern import WriteConcern
 
 from changefeed.errors import FencedError, SinkRefused
-from changefeed.users.principals import PrincipalChanges, Principals, own_users
+from changefeed.users import PrincipalChanges, Principals, own_users
 from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from changefeed.documents.document import Document
-from changefeed.documents.index_key import key_as_written
+from changefeed.documents.document import Document, key_as_written
 
 _FIRST = ("v", "key", "name")
 _NOT_OURS = frozenset({"ns", "buildUUID", "background"})

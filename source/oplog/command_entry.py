@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
+from changefeed.bson_bytes import documents_of, elements, fields_of
 from changefeed.cluster_time import ClusterTime
-from changefeed.raw.bson_bytes import documents_of, elements, fields_of
 
 _UINT64 = Struct("<Q").unpack_from
 _RETRYABLE_WRITES = 1

@@ -12,9 +12,9 @@ from collections.abc import Generator, Mapping
 
 from pymongo.errors import OperationFailure
 
+from changefeed.bson_bytes import elements
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
-from changefeed.raw.bson_bytes import elements
 from changefeed.table import TableName
 from source.connection import Client, member_read, read_command
 from source.errors import CAPPED_POSITION_LOST

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct, error
 
+from changefeed.bson_bytes import USUAL_SIZES, document_of, elements, fields_of
 from changefeed.errors import InvariantError
-from changefeed.raw.bson_bytes import USUAL_SIZES, document_of, elements, fields_of
 from source.oplog.place import FIRST, place
 from source.oplog.update import description, is_replacement, upserting
 from source.raw.row_about import WALL_SIZE, RowAbout, transaction_of

@@ -22,8 +22,8 @@ from itertools import islice
 from struct import Struct
 from typing import TypeAlias
 
+from changefeed.bson_bytes import ARRAY, DOCUMENT, document_of, elements
 from changefeed.errors import SourceUnsupported
-from changefeed.raw.bson_bytes import ARRAY, DOCUMENT, document_of, elements
 
 Part: TypeAlias = bytes | int
 """The name of a field, or the index of an element."""

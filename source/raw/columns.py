@@ -38,9 +38,9 @@ from typing import Any, NamedTuple, TypeAlias
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from changefeed.config.tables.columns import ColumnRule
+from changefeed.bson_bytes import ARRAY, DOCUMENT, NULL, STRING, document_of, elements
+from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.documents.row_key import canonical
-from changefeed.raw.bson_bytes import ARRAY, DOCUMENT, NULL, STRING, document_of, elements
 
 _NUMBERS = frozenset({0x01, 0x10, 0x12, 0x13})
 _LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)

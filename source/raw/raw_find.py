@@ -17,8 +17,8 @@ from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure, PyMongoError
 
+from changefeed.bson_bytes import MalformedBson, document_of, documents_of, elements
 from changefeed.cluster_time import ClusterTime
-from changefeed.raw.bson_bytes import MalformedBson, document_of, documents_of, elements
 from changefeed.table import TableName
 from source.connection import Client, read_command
 from source.errors import error_text, readable

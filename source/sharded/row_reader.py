@@ -19,9 +19,9 @@ from functools import lru_cache, partial
 from itertools import chain
 from typing import TypeAlias
 
+from changefeed.bson_bytes import elements, fields_of
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
-from changefeed.raw.bson_bytes import elements, fields_of
 from source.connection import Client
 from source.errors import translated
 from source.oplog.command_entry import CommandEntry

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from changefeed.raw.bson_bytes import USUAL_SIZES, fields_of, value_end_of
+from changefeed.bson_bytes import USUAL_SIZES, fields_of, value_end_of
 from source.oplog.row_entry import ROWS, MalformedEntry, scanner, walk
 from source.raw.row_header import Header
 

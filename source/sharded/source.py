@@ -11,12 +11,12 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_text import key_text
+from changefeed.documents.row_key import key_text
 from changefeed.errors import DuplicateId, HistoryLost, InvariantError, SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout
-from changefeed.users.principals import Principals
+from changefeed.users import Principals
 from source.connection import Client, read_command
 from source.ddl.ddl_watch import DdlWatch
 from source.errors import translated

@@ -27,8 +27,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from changefeed.config.tables.filter import Filter
-from changefeed.config.tables.glob import literal
-from changefeed.config.tables.pattern import EVERYTHING
+from changefeed.config.tables.pattern import EVERYTHING, literal
 from changefeed.event import SHOWN_BY_STREAMS, RowType
 from changefeed.table import HEARTBEAT_COLLECTION, HEARTBEAT_DATABASE
 

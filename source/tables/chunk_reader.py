@@ -36,7 +36,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_range import LAST_KEY, KeyRange
+from changefeed.documents.row_key import LAST_KEY, KeyRange
 from changefeed.errors import InvariantError, SluiceError, SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableName

@@ -12,7 +12,7 @@ import yaml
 
 from changefeed.config.configuration import Configuration, DdlOptions, PipelineOptions
 from changefeed.config.options import Options
-from changefeed.config.tables.columns import ColumnRule
+from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.config.tables.filter import EventRule, Filter, IgnoreWhere
 from changefeed.config.tables.routes import Route
 from changefeed.errors import ConfigurationError

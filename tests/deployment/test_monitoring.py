@@ -17,10 +17,9 @@ from admin import cluster_metrics
 from admin.cluster_reader import Changefeeds
 from admin.metrics import Metrics
 from changefeed.cluster_time import ClusterTime
-from changefeed.event import RowType
+from changefeed.event import RowTally, RowType
 from changefeed.records.copy import CopiedChunk
 from changefeed.records.requests import ChangefeedId
-from changefeed.row_tally import RowTally
 from processor.spark.jvm.spark_health import SparkHealth
 from tests.deployment.container_build import ROOT
 from tests.deployment.helm import Chart, Manifest

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.glob import around_star, glob, literal
+from changefeed.config.tables.pattern import around_star, glob, literal
 from changefeed.config.tables.routes import Route
 from changefeed.records.ddl import ObservedTable
 from changefeed.table import TableName, TableSchema

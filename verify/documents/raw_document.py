@@ -11,7 +11,7 @@ from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.json_util import JSONMode, JSONOptions
 
-from changefeed.raw.bson_bytes import document_of, elements
+from changefeed.bson_bytes import document_of, elements
 
 Canonical: TypeAlias = Callable[[bytes], bytes]
 """Returns equal bytes for documents that count as equal."""

@@ -14,11 +14,10 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import InvalidName
 from pymongo.read_concern import ReadConcern
 
+from changefeed.bson_bytes import document_of, elements
 from changefeed.documents.document import Document
-from changefeed.documents.key_range import LAST_KEY
-from changefeed.documents.row_key import row_key
+from changefeed.documents.row_key import LAST_KEY, row_key
 from changefeed.errors import PermanentError
-from changefeed.raw.bson_bytes import document_of, elements
 from changefeed.table import TableName, TableSize
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated as translated_of_target

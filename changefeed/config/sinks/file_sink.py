@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from changefeed.config.options import Mistake
 from changefeed.config.sinks.sink_option import SinkOption, one_of, refuse_unknown
 from changefeed.config.sinks.store_place import (
     BUCKET_OPTIONS,
@@ -26,7 +27,6 @@ from changefeed.config.sinks.store_place import (
     refuse_half_access,
     written_options,
 )
-from changefeed.config.wording import Mistake
 
 _SECONDS = re.compile(r"(\d{1,5})(s|m)")
 _SIZE = re.compile(r"(\d{1,6})(KiB|MiB)")

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from changefeed.config.options import Mistake, shown
 from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.config.sinks.message_options import FormatName, JsonMode, MessageEncoding, MessageOptions
 from changefeed.config.sinks.sink_option import SinkOption, one_of, refuse_unknown
 from changefeed.config.sinks.store_place import StorePlace, written_options
-from changefeed.config.wording import Mistake, shown
 
 DEFAULT_PORT = ":9092"
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,100}")

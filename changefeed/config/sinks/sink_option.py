@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from changefeed.config.wording import Mistake, did_you_mean, shown
+from changefeed.config.options import Mistake, did_you_mean, shown
 
 E = TypeVar("E", bound=StrEnum)
 

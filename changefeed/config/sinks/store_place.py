@@ -16,8 +16,8 @@ from pathlib import PurePosixPath
 from typing import TypeAlias
 from urllib.parse import unquote, unquote_plus, urlsplit
 
+from changefeed.config.options import Mistake, did_you_mean, shown
 from changefeed.config.sinks.sink_option import SinkOption
-from changefeed.config.wording import Mistake, did_you_mean, shown
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 _REGION = re.compile(r"[a-z0-9-]{2,40}")

@@ -14,6 +14,9 @@ drops what this module keeps.
     dropIndexes shop.audit                    schema only: recorded in the schema, not sent downstream
     rename shop.tmp_1 to shop.orders          applied: one of its names is in scope
     dropDatabase shop                         applied: the database may hold tables in scope
+
+A time series is replicated by its buckets as they are: documents of the server's own form, which hold many measurements each. So what a user
+says about rows cannot be done to it, and only a server of the same release surely reads them (`series_obstacle`, `series_release_obstacle`).
 """
 
 from __future__ import annotations
@@ -25,12 +28,10 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
 
-from changefeed.config.options import Flag, Options, each_once
-from changefeed.config.tables.glob import literal
+from changefeed.capture import Capture
+from changefeed.config.options import Flag, Mistake, Options, did_you_mean, each_once, shown
 from changefeed.config.tables.match import MatchExpression
-from changefeed.config.tables.pattern import EVERYTHING, TablePattern
-from changefeed.config.tables.pattern_list import PatternList
-from changefeed.config.wording import Mistake, did_you_mean, shown
+from changefeed.config.tables.pattern import EVERYTHING, PatternList, TablePattern, literal
 from changefeed.event import OWN_DDL, DdlEvent, DdlType, RowType
 from changefeed.table import SYSTEM_DATABASES, TableName
 
@@ -242,3 +243,41 @@ class Filter(Options):
                 return None
             ignored = event.type in self.of(names[0]).ignored
         return Disposition.SCHEMA_ONLY if ignored else Disposition.APPLY
+
+
+_WITHOUT_BUCKETS = (8, 3)
+_NEEDED = frozenset({RowType.INSERT, RowType.UPDATE, RowType.REPLACE})
+_LEAVE_OUT = "or leave the time series out (filter.tables)"
+
+
+def series_obstacle(of_table: TableFilter, capture: Capture, *, messages: bool, columns: bool, shared: bool) -> str:
+    """Empty: it is replicated. `messages`: the sink keeps these. `columns`: some fields are not to be seen. `shared`: its name at the target
+    may be that of other tables, too.
+    """
+    if messages:
+        return "its buckets are no messages; leave the time series out (filter.tables)"
+    if capture is Capture.CHANGE_STREAM:
+        return f"change streams do not show its measurements; have the oplog read (capture: oplog), {_LEAVE_OUT}"
+    if columns:
+        return f"its buckets are written as they are, so fields cannot be left out or masked; take it out of `columns`, {_LEAVE_OUT}"
+    if of_table.conditions or _NEEDED & of_table.ignored:
+        return f"a bucket is inserted once and then updated with each measurement, so its row events cannot be ignored (deletes can); change filter.events, {_LEAVE_OUT}"
+    if shared:
+        return f"several tables may come under its name at the target; give it a name of its own (routes), {_LEAVE_OUT}"
+    return ""
+
+
+def series_release_obstacle(source: tuple[int, int], target: tuple[int, int]) -> str:
+    """Empty: the target reads what the source has written."""
+    if source >= _WITHOUT_BUCKETS:
+        return f"MongoDB {_text(source)} keeps time series in another form, which this release does not replicate; leave the time series out (filter.tables)"
+    if source != target:
+        return (
+            f"the source is MongoDB {_text(source)} and the target {_text(target)}, and a server reads the buckets of its own release only; bring both "
+            f"to one release, {_LEAVE_OUT}"
+        )
+    return ""
+
+
+def _text(release: tuple[int, int]) -> str:
+    return ".".join(map(str, release))

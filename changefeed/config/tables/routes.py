@@ -21,11 +21,8 @@ from functools import cached_property
 
 from pydantic import ConfigDict, Field, RootModel, field_validator, model_validator
 
-from changefeed.config.options import Options
-from changefeed.config.tables.glob import around_star, literal
-from changefeed.config.tables.pattern import TablePattern, covers
-from changefeed.config.tables.pattern_list import PatternList
-from changefeed.config.wording import Mistake
+from changefeed.config.options import Mistake, Options
+from changefeed.config.tables.pattern import PatternList, TablePattern, around_star, covers, literal
 from changefeed.errors import ConfigurationError
 from changefeed.table import TableName
 

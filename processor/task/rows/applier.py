@@ -22,9 +22,8 @@ from typing import NamedTuple, Self
 
 import structlog
 
-from changefeed.event import RowType
+from changefeed.event import RowTally, RowType
 from changefeed.position import Position
-from changefeed.row_tally import RowTally
 from changefeed.table import TableId
 from coordination import failpoint
 from processor.lanes.lanes import LaneJob

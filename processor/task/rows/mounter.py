@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from changefeed.config.configuration import OrderBy
 from changefeed.config.sinks.images import Images
-from changefeed.documents.key_text import key_text
+from changefeed.documents.row_key import key_text
 from changefeed.errors import ImageMissing, InvariantError
 from changefeed.event import RowType
 from changefeed.table import TableName, TableSchema

@@ -23,9 +23,9 @@ from typing import Any, Self
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
+from changefeed.bson_bytes import document_of, elements
 from changefeed.documents.bson_order import MISSING
 from changefeed.documents.row_key import canonical, row_key
-from changefeed.raw.bson_bytes import document_of, elements
 from changefeed.table import TableSchema
 from processor.task.shuffle.routing import divisible, unique_indexes
 from source.raw.row_header import Header

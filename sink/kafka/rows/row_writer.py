@@ -13,8 +13,8 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions, PartitionBy
-from changefeed.documents.key_range import KeyRange
-from changefeed.row_tally import RowTally
+from changefeed.documents.row_key import KeyRange
+from changefeed.event import RowTally
 from sink.events.formats.message_format import KeyedMessage, MessageFormat
 from sink.events.of_table import OfTable
 from sink.kafka.brokers.sender import Sender

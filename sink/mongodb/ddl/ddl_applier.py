@@ -39,7 +39,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.config.configuration import Ttl
-from changefeed.config.tables.time_series import release_obstacle
+from changefeed.config.tables.filter import series_release_obstacle
 from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SinkUnavailable, SluiceError
 from changefeed.records.ddl import DdlRecord, Observation, ObservedTable
@@ -221,7 +221,7 @@ class MongoDdlApplier:
             return ""
         with translated("reading the target's release"):
             major, minor = self._client.server_info()["versionArray"][:2]
-        return release_obstacle(self._source_release(), (major, minor))
+        return series_release_obstacle(self._source_release(), (major, minor))
 
     def run(self, steps: Iterable[DdlCommand]) -> None:
         for command in steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from changefeed.documents.index_key import key_as_written
+from changefeed.documents.document import key_as_written
 
 _NOT_OPTIONS = frozenset({"v", "ns", "background", "dropDups", "safe", "buildUUID", "clustered"})
 """The storage format, fields that the server adds, and obsolete options."""

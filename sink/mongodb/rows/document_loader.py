@@ -22,7 +22,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_range import LAST_KEY, KeyRange
+from changefeed.documents.row_key import LAST_KEY, KeyRange
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from sink.mongodb.commander import Commander, Permit

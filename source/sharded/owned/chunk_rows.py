@@ -19,8 +19,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import PyMongoError
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_range import LAST_KEY
-from changefeed.documents.row_key import row_key
+from changefeed.documents.row_key import LAST_KEY, row_key
 from changefeed.errors import DuplicateId, InvariantError, SourceUnavailable
 from source.errors import translate
 from source.raw.raw_find import Found, key_of

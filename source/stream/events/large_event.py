@@ -26,10 +26,10 @@ from typing import TypeAlias
 import bson
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError, ServerSelectionTimeoutError
 
+from changefeed.bson_bytes import document_of, elements, fields_of
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_text import key_text
+from changefeed.documents.row_key import key_text
 from changefeed.errors import EventTooLarge, InvariantError, SourceUnavailable
-from changefeed.raw.bson_bytes import document_of, elements, fields_of
 from source.connection import Client
 from source.errors import EVENT_TOO_LARGE, error_text
 from source.raw.row_header import Header

@@ -17,8 +17,8 @@ from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
+from changefeed.bson_bytes import document_of, fields_of
 from changefeed.cluster_time import ClusterTime
-from changefeed.raw.bson_bytes import document_of, fields_of
 from changefeed.table import TableName
 from source.connection import Client
 from source.errors import is_refusal

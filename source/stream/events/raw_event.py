@@ -18,8 +18,8 @@ from struct import Struct
 import bson
 from bson.codec_options import CodecOptions
 
+from changefeed.bson_bytes import NULL, STRING, document_of, elements
 from changefeed.errors import InvariantError
-from changefeed.raw.bson_bytes import NULL, STRING, document_of, elements
 from changefeed.table import TableName
 from source.raw.row_about import RowAbout, milliseconds, transaction_of
 from source.raw.row_header import Header

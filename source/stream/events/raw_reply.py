@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
+from changefeed.bson_bytes import MalformedBson, documents_of, elements
 from changefeed.cluster_time import ClusterTime
-from changefeed.raw.bson_bytes import MalformedBson, documents_of, elements
 from source.stream.events.raw_event import token_of
 
 _INT64 = Struct("<q").unpack

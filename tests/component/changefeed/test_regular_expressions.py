@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
+from changefeed.config.tables.character_set import Unsupported
 from changefeed.config.tables.match import MatchExpression
-from changefeed.config.tables.regex.cursor import Unsupported
-from changefeed.config.tables.regex.regular_expression import RegularExpression
+from changefeed.config.tables.regular_expression import RegularExpression
 from devstack.mongodb.server import Client
 from processor.task.rows.row_filter import READABLE
 

@@ -10,7 +10,7 @@ from pymongo.errors import OperationFailure
 from admin.preflight.privileges import Privileges, missing_at_sink, missing_at_source
 from changefeed.capture import Capture
 from changefeed.errors import FencedError
-from changefeed.users.principals import PrincipalChanges, PrincipalNames
+from changefeed.users import PrincipalChanges, PrincipalNames
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import Client
 from sink.mongodb.connection import connect as connect_to_target

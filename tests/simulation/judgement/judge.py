@@ -35,7 +35,7 @@ from typing import Any
 import bson
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_text import key_text
+from changefeed.documents.row_key import key_text
 from changefeed.errors import Divergence, HistoryLost
 from changefeed.event import OWN_DDL, DdlType
 from changefeed.lifecycle import State

@@ -7,10 +7,9 @@ from datetime import timedelta
 
 from admin.metrics import Metrics
 from changefeed.cluster_time import ClusterTime
-from changefeed.event import RowType
+from changefeed.event import RowTally, RowType
 from changefeed.records.copy import CopiedChunk
 from changefeed.records.requests import ChangefeedId
-from changefeed.row_tally import RowTally
 
 HERE, GONE = ChangefeedId("here"), ChangefeedId("gone")
 

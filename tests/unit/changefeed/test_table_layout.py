@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changefeed.config.tables.columns import ColumnRule
+from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.documents.document import Document
 from changefeed.table_layout import TableLayout, as_shown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from changefeed.errors import SinkUnavailable
-from changefeed.users.principals import PrincipalChanges, PrincipalNames, Principals
+from changefeed.users import PrincipalChanges, PrincipalNames, Principals
 from owner.principal_copy import MOST, PrincipalCopy
 from tests.unit.owner.at_once import AtOnce
 

@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SluiceError
-from changefeed.event import RowType
+from changefeed.event import RowTally, RowType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.ddl import Barrier
 from changefeed.records.node import AssignedTable, Assignment, PositionReport
-from changefeed.row_tally import RowTally
 from changefeed.table import TableId
 from processor import job_ends
 from processor.following import Following, Orders

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.errors import SinkUnavailable, SluiceError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window

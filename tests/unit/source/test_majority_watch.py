@@ -13,7 +13,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from source.connection import Client
 from source.majority_watch import MajorityWatch
-from tests.unit.changefeed.test_majority import hello
+from tests.unit.changefeed.test_cluster_time import hello
 
 
 class ScriptedSource:

@@ -19,7 +19,7 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from changefeed.documents.field_path import meet
+from changefeed.documents.document import meet
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _ID = "_id"

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from changefeed.raw.bson_bytes import ARRAY, DOCUMENT, NULL, elements
+from changefeed.bson_bytes import ARRAY, DOCUMENT, NULL, elements
 from sink.mongodb.rows.statements.edit_tree import (
     DocumentPath,
     Edit,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.errors import RetryableError
 from changefeed.event import RowType
 from changefeed.position import Position, Window

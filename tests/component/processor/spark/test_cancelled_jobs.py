@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.errors import PipelineUnavailable
 from coordination import failpoint
 from devstack.mongodb.server import Client

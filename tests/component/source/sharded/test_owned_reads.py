@@ -16,7 +16,7 @@ from pymongo import WriteConcern
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.errors import DuplicateId, SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.overlap import common_target, common_texts
-from changefeed.config.tables.glob import escaped, glob
+from changefeed.config.tables.pattern import escaped, glob
 
 
 def feed(tables: list[str], *routes: tuple[str, str]) -> Configuration:

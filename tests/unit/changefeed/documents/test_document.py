@@ -1,4 +1,4 @@
-"""A document stays byte for byte what it was."""
+"""A document stays byte for byte what it was. Keys of text indexes are turned back into what a user wrote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from changefeed.documents.document import EMPTY, Document
+from changefeed.documents.document import EMPTY, Document, key_as_written
 
 _NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
 _SCALARS: st.SearchStrategy[Any] = st.one_of(
@@ -73,3 +73,12 @@ def test_field_order_and_number_types_tell_documents_apart() -> None:
 def test_it_reads_as_extended_json() -> None:
     assert str(Document.of({"n": Int64(5)})) == '{"n": {"$numberLong": "5"}}'
     assert EMPTY.decode() == {}
+
+
+def test_the_fields_of_a_text_index_replace_the_servers_internal_key() -> None:
+    kept = {"key": {"a": 1, "_fts": "text", "_ftsx": 1, "b": -1}, "weights": {"title": 10, "body": 1}}
+    assert list(key_as_written(kept).items()) == [("a", 1), ("body", "text"), ("title", "text"), ("b", -1)]
+
+
+def test_other_keys_stay_unchanged() -> None:
+    assert key_as_written({"key": {"b": -1, "a": "2dsphere"}}) == {"b": -1, "a": "2dsphere"}

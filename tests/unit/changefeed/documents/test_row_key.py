@@ -1,3 +1,5 @@
+"""Row keys are equal exactly when the server treats two `_id`s as equal; a key in a message is short."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -13,7 +15,7 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changefeed.documents.row_key import only_id, row_key
+from changefeed.documents.row_key import key_text, only_id, row_key
 
 
 def _key(identity: Any, **shard_key: Any) -> bytes:
@@ -80,3 +82,18 @@ def test_a_shard_key_beside_the_id_changes_nothing(identity: Any) -> None:
 def test_keys_are_equal_exactly_when_numbers_are(one: float, other: float) -> None:
     equal = one == other or (one != one and other != other)  # noqa: PLR0124 - NaN is the one number that differs from itself
     assert (_key(one) == _key(other)) == equal
+
+
+def test_a_short_key_is_shown_whole() -> None:
+    assert key_text(bson.encode({"_id": 7, "region": "eu"})) == "{'_id': 7, 'region': 'eu'}"
+
+
+def test_a_long_key_is_cut_and_its_size_is_shown() -> None:
+    text = key_text(bson.encode({"_id": "k" * 9_000}))
+    assert text.startswith("{'_id': 'kkk")
+    assert text.endswith("kkk... (9015 bytes)")
+    assert len(text) < 250
+
+
+def test_text_that_is_not_utf_8_is_shown() -> None:
+    assert key_text(bson.encode({"_id": "aa"}).replace(b"aa", b"\xff\xff")).startswith("{'_id': ")

@@ -8,7 +8,7 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.lifecycle import ErrorReport
 from changefeed.records.copy import CopiedChunk, CopyRecord, CopyStage
 from changefeed.records.ddl import DdlState

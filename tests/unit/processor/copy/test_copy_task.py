@@ -10,7 +10,7 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.errors import FencedError
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema

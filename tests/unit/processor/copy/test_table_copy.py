@@ -8,7 +8,7 @@ from bson.objectid import ObjectId
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.records.copy import CopiedChunk, CopyFloor, CopyPart, CopyProgress, CopyRecord, CopyStage

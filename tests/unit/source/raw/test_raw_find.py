@@ -7,8 +7,8 @@ import pytest
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
+from changefeed.bson_bytes import MalformedBson
 from changefeed.cluster_time import ClusterTime
-from changefeed.raw.bson_bytes import MalformedBson
 from source.raw.raw_find import key_of, parse_found
 
 

@@ -14,7 +14,7 @@ from pymongo.errors import AutoReconnect, OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.position import Position
 from changefeed.table import TableName
 from source.raw.raw_find import Found

@@ -11,7 +11,7 @@ import pytest
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Filter
-from changefeed.config.tables.glob import escaped
+from changefeed.config.tables.pattern import escaped
 from changefeed.documents.document import Document
 from changefeed.errors import SourceUnsupported
 from changefeed.event import RowType

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from changefeed.documents.document import EMPTY
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.errors import SinkUnavailable
 from changefeed.records.ddl import Observation
 from changefeed.table import TableId, TableName

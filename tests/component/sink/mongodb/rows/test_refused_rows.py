@@ -10,7 +10,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.key_text import key_text
+from changefeed.documents.row_key import key_text
 from changefeed.errors import RowRejected
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName

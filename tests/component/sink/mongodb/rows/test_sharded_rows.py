@@ -15,7 +15,7 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.documents.key_range import KeyRange
+from changefeed.documents.row_key import KeyRange
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from devstack.mongodb.server import Client

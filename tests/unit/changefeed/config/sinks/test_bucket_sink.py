@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from changefeed.config.options import Mistake
 from changefeed.config.sinks.file_sink import FileFormat, FileSinkOptions
 from changefeed.config.sinks.store_place import BucketAccess, BucketPlace, access_of
 from changefeed.config.uri import ConnectionUri
-from changefeed.config.wording import Mistake
 
 _WHOLE = (
     "s3://${env:KEY}:${file:/run/secrets/s3@x}@orders-archive/shop/2026?endpoint=https://minio.example:9000&region=eu-1"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from changefeed.config.options import Mistake
 from changefeed.config.sinks.file_sink import Compression, FileFormat, FileSinkOptions
 from changefeed.config.sinks.store_place import DirectoryPlace
-from changefeed.config.wording import Mistake
 
 
 def test_defaults() -> None:

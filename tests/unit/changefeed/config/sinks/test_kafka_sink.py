@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changefeed.config.configuration import Configuration
+from changefeed.config.options import Mistake
 from changefeed.config.sinks.kafka_sink import (
     KAFKA_OPTIONS,
     Existing,
@@ -18,7 +19,6 @@ from changefeed.config.sinks.message_options import FormatName, JsonMode, Messag
 from changefeed.config.sinks.sink_option import SinkOption
 from changefeed.config.sinks.store_place import BucketPlace
 from changefeed.config.uri import ConnectionUri
-from changefeed.config.wording import Mistake
 
 _WHOLE = (
     "kafka://${env:USER}:${file:/run/secrets/kafka}@b1.example:9093,b2.example/shop?sasl=SCRAM-SHA-512&tls=true&tlsCAFile=/etc/ca.pem"

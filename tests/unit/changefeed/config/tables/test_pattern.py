@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from changefeed.config.tables.glob import glob
-from changefeed.config.tables.pattern import TablePattern, covers
-from changefeed.config.tables.pattern_list import PatternList
+from changefeed.config.tables.pattern import PatternList, TablePattern, covers, glob
 from changefeed.table import TableName
 
 _PARTS = st.text("ab*?", min_size=1, max_size=5)

@@ -12,9 +12,8 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.rate_limit import RateLimit
 from changefeed.errors import SourceUnavailable
-from changefeed.event import RowType
+from changefeed.event import RowTally, RowType
 from changefeed.position import Position, Window
-from changefeed.row_tally import RowTally
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
 from processor.limits.limiter import Limiter

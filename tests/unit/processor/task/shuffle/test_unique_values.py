@@ -14,10 +14,10 @@ from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
+from changefeed.bson_bytes import document_of
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.position import Position
-from changefeed.raw.bson_bytes import document_of
 from changefeed.table import TableId, TableName, TableSchema
 from processor.task.shuffle.unique_values import DIGEST_BYTES, UNKNOWN, UniqueValues
 from source.stream.events.raw_event import scan, without_images

@@ -5,8 +5,8 @@ import pytest
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
+from changefeed.bson_bytes import MalformedBson
 from changefeed.cluster_time import ClusterTime
-from changefeed.raw.bson_bytes import MalformedBson
 from source.stream.events.raw_reply import parse_reply
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from changefeed.users.principals import PrincipalChanges, PrincipalNames, Principals, same_role
+from changefeed.users import PrincipalChanges, PrincipalNames, Principals, same_role
 
 
 def user(name: str, password: str = "p", **more: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from changefeed.config.tables.regex.cursor import Unsupported
-from changefeed.config.tables.regex.regular_expression import RegularExpression
+from changefeed.config.tables.character_set import Unsupported
+from changefeed.config.tables.regular_expression import RegularExpression
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from bson import Binary, Code, DBRef, Decimal128, MaxKey, MinKey, ObjectId, Rege
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changefeed.raw.bson_bytes import MalformedBson, document_of, documents_of, elements
+from changefeed.bson_bytes import MalformedBson, document_of, documents_of, elements
 
 EVERY_TYPE: dict[str, Any] = {
     "double": 1.5,

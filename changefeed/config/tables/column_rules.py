@@ -15,20 +15,12 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Annotated, TypeAlias
 
-from pydantic import (
-    Field,
-    PlainValidator,
-    StrictStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PlainValidator, StrictStr, field_validator, model_validator
 
-from changefeed.config.options import Options, each_once
+from changefeed.config.options import Mistake, Options, each_once, shown
 from changefeed.config.tables.filter import sensible_tables
-from changefeed.config.tables.pattern import TablePattern
-from changefeed.config.tables.pattern_list import PatternList
-from changefeed.config.wording import Mistake, shown
-from changefeed.documents.field_path import meet
+from changefeed.config.tables.pattern import PatternList, TablePattern
+from changefeed.documents.document import meet
 from changefeed.table import TableName
 
 _REFERENCE = re.compile(r"\$\{(env|file):[^{}]+\}")

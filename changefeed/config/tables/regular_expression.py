@@ -1,4 +1,15 @@
-r"""`read`: a regular expression of PCRE as its elements, in the subset on which PCRE, PCRE2 and RE2 can be made to agree. Pure.
+r"""`RegularExpression`: a `$regex` that takes time in proportion to the text, with the result of MongoDB's own.
+
+The server's engine (PCRE) and Python's `re` go back and try again: `^(a+)+$` against 44 a's and a b takes years. RE2 reads a text once. Where it
+means something else than PCRE, the expression is rewritten; what it cannot express, and what releases of PCRE understand differently, is refused.
+
+    $  without m        also true before a last newline: `\n?\z`, so nothing may follow it
+    ^  with m           not true behind a last newline: something has to follow it
+    \s, \w, [:alpha:]   ASCII's, with i too; `\s` has the vertical tab
+    (a), (?<name>a)     match, and capture nothing
+
+A text that is no UTF-8 matches nothing, as at the server. On a text that takes it too many steps the server gives up, and says that it does not
+match. This engine does not give up.
 
 Refused is what no linear engine can have (look-around, back-references, possessive and atomic groups, recursion), what releases of PCRE understand
 differently (`{,3}`, octal numbers), and `\B`, which RE2 finds inside a character.
@@ -7,11 +18,157 @@ differently (`{,3}`, octal numbers), and `\B`, which RE2 finds inside a characte
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias
 
-from changefeed.config.tables.regex.character_set import ESCAPES, LAST, CharacterSet, complement
-from changefeed.config.tables.regex.cursor import Cursor
-from changefeed.config.tables.regex.nodes import Assertion, Choice, Node, One, Repeat
-from changefeed.config.tables.regex.set_reader import read_set
+import re2
+
+from changefeed.config.tables.character_set import (
+    ESCAPES,
+    LAST,
+    CharacterSet,
+    Cursor,
+    Unsupported,
+    complement,
+    read_set,
+)
+
+OPTIONS = ("i", "m", "s", "x")
+
+
+@dataclass(frozen=True, slots=True)
+class RegularExpression:
+    pattern: str
+    options: str
+    _program: Any = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, pattern: str, options: str = "") -> RegularExpression:
+        """Raises `Unsupported`."""
+        settings = re2.Options()
+        settings.log_errors, settings.never_capture = False, True
+        text = text_of(read(pattern, frozenset(options)))
+        try:
+            return cls(pattern, options, re2.compile(text.encode(), settings))
+        except re2.error as error:
+            reason = error.args[0].decode() if error.args else "no reason given"
+            raise Unsupported(
+                f"{reason}; repeat at most 1000 times, also where one repetition is inside another"
+            ) from None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RegularExpression.parse, (self.pattern, self.options)
+
+    def matches(self, text: str) -> bool:
+        try:
+            return self._program.search(text.encode()) is not None
+        except UnicodeEncodeError:  # a text of the source that is no UTF-8
+            return False
+
+
+class After(NamedTuple):
+    """What follows an element, which decides what an assertion becomes. `end`: the expression ends here. `more`: at least one character has to follow.
+
+    `$` is also true before a last newline, which RE2 cannot look for, only read: so nothing may follow it. With `m`, `^` is not true behind a last
+    newline: RE2 says so too only where something has to follow.
+    """
+
+    end: bool
+    more: bool
+
+
+class Assertion(Enum):
+    """A place in a text, by the form that RE2 has for it."""
+
+    START = r"\A"
+    LINE_START = "(?m:^)"
+    LAST_LINE_END = r"\n?\z"
+    LINE_END = "(?m:$)"
+    END = r"\z"
+    WORD_EDGE = r"\b"
+
+    @classmethod
+    def of(cls, char: str, *, lines: bool) -> Assertion | None:
+        """What `^` and `$` mean, with the option m or without."""
+        match char:
+            case "^":
+                return cls.LINE_START if lines else cls.START
+            case "$":
+                return cls.LINE_END if lines else cls.LAST_LINE_END
+            case _:
+                return None
+
+    @property
+    def more(self) -> bool:
+        return False
+
+    def text(self, after: After) -> str:
+        if self is Assertion.LAST_LINE_END and not after.end:
+            raise Unsupported(r"$ or \Z in the middle; write it where the expression ends, or write the newline as \n")
+        if self is Assertion.LINE_START and not after.more:
+            raise Unsupported(
+                "^ with the option m where nothing has to follow; write what follows so that it is at least one character"
+            )
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """One character."""
+
+    of: CharacterSet
+
+    @property
+    def more(self) -> bool:
+        return True
+
+    def text(self, _: After) -> str:
+        return self.of.text()
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    part: Node
+    times: str
+    least: int
+
+    @property
+    def more(self) -> bool:
+        return self.least > 0 and self.part.more
+
+    def text(self, _: After) -> str:
+        return f"(?:{self.part.text(After(end=False, more=False))}){self.times}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    branches: Sequence[Sequence[Node]]
+
+    @property
+    def more(self) -> bool:
+        return all(any(part.more for part in branch) for branch in self.branches)
+
+    def text(self, after: After) -> str:
+        return f"(?:{'|'.join(_sequence(branch, after) for branch in self.branches)})"
+
+
+Node: TypeAlias = Assertion | One | Repeat | Choice
+
+
+def _sequence(parts: Sequence[Node], after: After) -> str:
+    texts = []
+    for part in reversed(parts):
+        texts.append(part.text(after))
+        after = After(end=False, more=after.more or part.more)
+    return "".join(reversed(texts))
+
+
+def text_of(found: Choice) -> str:
+    """The whole expression for RE2."""
+    return found.text(After(end=True, more=False))
+
 
 _DEEPEST = 100
 _NOT_A_NEWLINE = complement(((10, 10),))

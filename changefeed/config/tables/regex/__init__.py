@@ -1,1 +1,0 @@
-"""Regular expressions of `ignore_where`. Pure."""

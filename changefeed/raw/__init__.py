@@ -1,1 +1,0 @@
-"""BSON as bytes, read by offset. Pure."""

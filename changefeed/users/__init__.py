@@ -1,1 +1,0 @@
-"""The users and roles of a deployment."""
