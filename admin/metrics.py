@@ -18,7 +18,7 @@ from changefeed.event import RowTally
 from changefeed.records.copy import CopiedChunk
 from changefeed.records.requests import ChangefeedId
 from owner.losses import OplogLeft
-from processor.spark.jvm.spark_health import SparkHealth
+from processor.spark.jvm import SparkHealth
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _BYTES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 1 << 26, 1 << 29)

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from processor.spark.jvm.spark_health import SparkHealth
+from processor.spark.jvm import SparkHealth
 
 _SPARK = {
     "executors": ("sluice_executors", "Spark's executors of this node; 0 where tasks run in the node"),

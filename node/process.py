@@ -45,9 +45,9 @@ from owner.losses import OplogLeft
 from processor.job_runs import JobSetup
 from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
-from processor.spark.jvm.settings import SparkSettings
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import SparkRunner
+from processor.spark.settings import SparkSettings
 from processor.spark.spark_watch import SparkWatch
 from processor.spark.stays import Stays
 

@@ -35,11 +35,11 @@ from processor.followed_schemas import FollowedSchemas
 from processor.following import Following, Orders
 from processor.job_contexts import JobContexts
 from processor.job_runs import Commits, JobRuns, ProcessorSession
-from processor.lanes.commit_pace import unhurried
+from processor.lanes.lane_plan import unhurried
 from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import WindowLimits
-from processor.limits.limit_share import LimitShares
 from processor.node_reports import NodeReports
+from processor.rate import LimitShares
 from processor.running_jobs import RunningJobs
 from processor.spark.pipeline import SharedContext
 from processor.task.job import Held, JobSpec

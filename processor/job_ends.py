@@ -26,9 +26,8 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
 from changefeed.table import TableId
 from processor.following import DIVIDED_AFTER, Following, pause_after, slow_lane_moved
-from processor.lanes.apart_lane import ApartLane, SlowLane, SuspectLane
+from processor.lanes.apart_lane import ApartLane, SinkShare, SlowLane, SuspectLane
 from processor.lanes.lanes import LaneJob, Lanes
-from processor.lanes.sink_share import SinkShare
 from processor.lanes.windows import Finished, Pace, WindowLimits, span_seconds
 from processor.task.job import JobOutcome
 

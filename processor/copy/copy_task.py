@@ -38,7 +38,7 @@ from changefeed.table_layout import TableLayout, as_shown
 from coordination import failpoint
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, MakeEmpty, Prepare, ReadChunk
 from processor.copy.target_table import Creation, build_indexes, creation_of, make_anew, make_empty, prepare
-from processor.limits.limiter import UNLIMITED, Limiter
+from processor.task.limiter import UNLIMITED, Limiter
 from processor.task.window_task import report_of
 from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
 from sink.ddl import DdlApplier, Routing

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from changefeed.records.ddl import Barrier
 from changefeed.table import TableId
@@ -146,3 +147,18 @@ def _job(
 
 def _apart(a: Position, b: Position) -> int:
     return abs(a.ts.seconds - b.ts.seconds)
+
+
+def unhurried(job: LaneJob, barrier: Barrier, target: ClusterTime | None) -> bool:
+    """Whether a window may wait, so that a sink that commits gets few large windows and not many small ones.
+
+        commit interval 60 s    a window of tables that follow, to the barrier         waits until 60 s after the last one began
+                                one that ends before the barrier: there is more        begins at once
+                                one that brings a table to the DDL that holds it       begins at once
+        the barrier is the target                              begins at once
+
+    The oplog is the queue: what waits is read later, in one pass.
+    """
+    if target is not None and barrier.position.ts >= target:
+        return False
+    return all(window.end == barrier.position for window in (job.window, *job.own_windows.values()) if not window.empty)

@@ -39,10 +39,8 @@ from pyspark.java_gateway import launch_gateway
 from changefeed.errors import PipelineUnavailable, SluiceError
 from credentials.logging import VARIABLE, LogFormat
 from processor.spark.cause import cause_of
-from processor.spark.jvm.executor_watch import ExecutorWatch
-from processor.spark.jvm.jvm_log import JvmLog
-from processor.spark.jvm.settings import SparkSettings
-from processor.spark.jvm.spark_health import SparkHealth, health_of
+from processor.spark.jvm import ExecutorWatch, JvmLog, SparkHealth, health_of
+from processor.spark.settings import SparkSettings
 from processor.task.channel import Switchboard
 
 _RELEASE = version("sluice")

@@ -36,12 +36,11 @@ from coordination.etcd.config import EtcdConfig
 from coordination.layout import decode
 from credentials.clients import Renewed
 from credentials.secrets import hash_key
+from processor.lanes.apart_lane import rest_after
 from processor.lanes.lanes import LaneJob
-from processor.lanes.sink_share import rest_after
-from processor.limits.limiter import Limiter
-from processor.limits.shared_bucket import SharedBucket
 from processor.task.job import JobSpec
 from processor.task.job_context import ContextBase, JobContext
+from processor.task.limiter import Limiter, SharedBucket
 from processor.task.permit import TaskPermit
 from processor.task.rows.mounter import Mounter, MountOptions
 from processor.task.rows.row_filter import RowFilter

@@ -20,7 +20,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowTally, RowType
 from changefeed.records.copy import CopiedChunk
 from changefeed.records.requests import ChangefeedId
-from processor.spark.jvm.spark_health import SparkHealth
+from processor.spark.jvm import SparkHealth
 from tests.deployment.container_build import ROOT
 from tests.deployment.helm import Chart, Manifest
 from tests.deployment.values import GOOD

@@ -50,7 +50,7 @@ import source.tables.chunks
 from changefeed.config.sinks.store_place import StorePlace
 from coordination.large.large_values import LARGE_BYTES, PIECE_BYTES
 from processor.copy.steps import CopyAnswer, CopyStep
-from processor.limits.token_bucket import TokenBucket
+from processor.rate import TokenBucket
 from processor.task.worker_resources import ChangefeedResources
 from tests.simulation.clockwork import substitutes
 from tests.simulation.cluster import BUDGET, LOOK_EVERY, Cluster

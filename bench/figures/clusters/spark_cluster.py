@@ -21,8 +21,8 @@ from bench.workload import Workload
 from changefeed.position import Window
 from devstack.spark.cluster import SparkCluster
 from devstack.stack import DevStack
-from processor.spark.jvm.settings import SparkSettings
 from processor.spark.runner import Group, SparkRunner
+from processor.spark.settings import SparkSettings
 from source.connection import Client, connect
 
 _EVENTS, _TABLES = 400_000, 4

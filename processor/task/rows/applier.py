@@ -27,9 +27,9 @@ from changefeed.position import Position
 from changefeed.table import TableId
 from coordination import failpoint
 from processor.lanes.lanes import LaneJob
-from processor.limits.limiter import UNLIMITED, Limiter
 from processor.task.copied_ranges import CopiedFilter, CopiedRanges, Overlap
 from processor.task.job import JobOutcome
+from processor.task.limiter import UNLIMITED, Limiter
 from processor.task.rows.folding import fold
 from processor.task.rows.gate import place
 from sink.row import AskedRows, RowChange, RowWriter, Sole, Write, WriteResult

@@ -18,9 +18,9 @@ from changefeed.errors import PipelineUnavailable
 from coordination import failpoint
 from devstack.mongodb.server import Client
 from processor.copy.steps import CopyChunk, Prepare
-from processor.spark.jvm.settings import SparkSettings
 from processor.spark.pipeline import SharedContext
 from processor.spark.runner import Group, SparkRunner
+from processor.spark.settings import SparkSettings
 from tests.component.processor.spark.held_workers import HeldWorkers
 from tests.component.processor.spark.staying_lane import StayingLane
 from tests.component.processor.windowing import Windowing

@@ -14,8 +14,8 @@ from changefeed.errors import PipelineUnavailable
 from credentials import logging
 from devstack.mongodb.server import Client
 from devstack.spark.cluster import SparkCluster
-from processor.spark.jvm.settings import SparkSettings
 from processor.spark.runner import Group, SparkRunner
+from processor.spark.settings import SparkSettings
 from tests.component.processor.spark.staying_lane import StayingLane
 from tests.component.processor.windowing import Windowing
 from tests.until import until

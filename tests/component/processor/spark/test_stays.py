@@ -20,8 +20,8 @@ from coordination import failpoint
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.protocol import Put
 from devstack.mongodb.server import Client
-from processor.spark.jvm.settings import SparkSettings
 from processor.spark.runner import Group, SparkRunner
+from processor.spark.settings import SparkSettings
 from processor.task.job import JobSpec
 from tests.component.processor.spark.held_workers import HeldWorkers
 from tests.component.processor.spark.staying_lane import StayingLane

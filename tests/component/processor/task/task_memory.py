@@ -28,7 +28,7 @@ from coordination.layout import encode
 from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
-from processor.spark.worker_memory import keep_freed_memory
+from processor.spark.worker_daemon import keep_freed_memory
 from processor.task.job import JobSpec
 from processor.task.job_context import JobContext
 from processor.task.rows import applier

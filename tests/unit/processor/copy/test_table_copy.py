@@ -11,11 +11,11 @@ from changefeed.documents.document import Document
 from changefeed.documents.row_key import KeyRange
 from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.records.copy import CopiedChunk, CopyFloor, CopyPart, CopyProgress, CopyRecord, CopyStage
+from changefeed.records.copy import CopiedChunk, CopyFloor, CopyPart, CopyProgress, CopyRate, CopyRecord, CopyStage
 from changefeed.table import TableSize
 from coordination.etcd.protocol import MAX_TXN_BYTES, KeyValue
 from coordination.layout import decode, encode
-from processor.copy.table_copy import CHUNKS_PER_PART, TableCopy
+from processor.copy.table_copy import CHUNKS_PER_PART, CopyPace, TableCopy
 
 START = Position(ClusterTime(100, 1))
 
@@ -209,3 +209,37 @@ def test_a_part_with_very_many_pieces_is_divided_no_more() -> None:
     assert stored(copy) == copy
     assert len(encode(copy.part(0))) < MAX_TXN_BYTES / 4
     assert not TableCopy.planned(START, (), whole=True).may_divide(0)
+
+
+CHUNK = TableSize(documents=1_000, bytes=64_000_000)
+
+
+def after(pace: CopyPace, *ends: float) -> CopyPace:
+    for at in ends:
+        pace = pace.after(CHUNK, at)
+    return pace
+
+
+def test_there_is_no_rate_before_a_chunk_has_ended() -> None:
+    assert CopyPace.begun(5.0).rate is None
+
+
+def test_the_rate_is_that_of_the_chunks_until_now() -> None:
+    assert after(CopyPace.begun(0), 10, 20, 30).rate == CopyRate(documents=100, bytes=6_400_000)
+
+
+def test_a_gap_counts_and_is_forgotten() -> None:
+    slow = after(CopyPace.begun(0), 10, 20, 30, 200)
+    assert slow.rate == CopyRate(documents=5.9, bytes=376_470.6)
+    assert after(slow, 210, 220, 230, 240, 250, 260, 270).rate == CopyRate(documents=100, bytes=6_400_000)
+
+
+def test_chunks_that_end_at_once_count_together() -> None:
+    assert after(CopyPace.begun(0), 2, 2, 2, 2).rate == CopyRate(documents=2_000, bytes=128_000_000)
+
+
+def test_many_small_tables_need_little_memory() -> None:
+    pace = after(CopyPace.begun(0), *(number / 100 for number in range(1, 100_001)))
+    assert len(pace.ends) < 150
+    assert pace.rate is not None
+    assert abs(pace.rate.documents - 100_000) < 1_000

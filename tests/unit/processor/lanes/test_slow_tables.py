@@ -9,7 +9,7 @@ import pytest
 from changefeed.position import Window
 from changefeed.table import TableId
 from processor import job_ends
-from processor.lanes.sink_share import FIRST, STILL_SECONDS
+from processor.lanes.apart_lane import FIRST, STILL_SECONDS
 from processor.task.job import JobOutcome
 from sink.row import WriteResult
 from tests.unit.processor.deciding_node import WINDOWS, A, B, Node, assignment, at, orders

@@ -9,8 +9,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from changefeed.errors import PipelineUnavailable
-from processor.spark.jvm.settings import SparkSettings
 from processor.spark.runner import Group, SparkRunner
+from processor.spark.settings import SparkSettings
 
 
 class _Dying:

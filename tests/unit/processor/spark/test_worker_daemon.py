@@ -13,3 +13,35 @@ def test_what_workers_are_forked_with_starts_no_thread_opens_nothing_and_says_no
         for code in ("import processor.spark.worker_daemon", "pass")
     )
     assert ours == bare
+
+
+_SCRIPT = """
+import resource, threading
+from processor.spark.worker_daemon import keep_freed_memory
+
+def replies():
+    for _ in range(20):
+        bytearray(16 << 20)[::4096] = b"x" * (4 << 10)
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+{kept}
+thread = threading.Thread(target=replies)
+replies()
+before = faults()
+replies()
+thread.start()
+thread.join()
+print(faults() - before)
+"""
+
+
+def faults(kept: str) -> int:
+    """Pages that the kernel gives to a process which reads twenty replies in its main thread and twenty in another one, after the first twenty."""
+    done = subprocess.run([sys.executable, "-c", _SCRIPT.format(kept=kept)], check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def test_a_worker_reads_its_next_reply_into_memory_that_it_has() -> None:
+    assert faults("keep_freed_memory()") < 4096 < faults("")

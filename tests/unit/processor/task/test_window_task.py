@@ -17,9 +17,9 @@ from changefeed.position import Position, Window
 from changefeed.table import TableId
 from credentials.redaction import keep_secret, reveal
 from processor.lanes.lanes import LaneJob
-from processor.limits.limiter import UNLIMITED
 from processor.task import window_task
 from processor.task.job import Held, JobSpec
+from processor.task.limiter import UNLIMITED
 from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, report_of
 from sink.row import WriteResult
 from tests.unit.processor.task.rows.beside import BESIDE

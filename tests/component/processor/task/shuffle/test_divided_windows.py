@@ -21,9 +21,9 @@ from changefeed.capture import Capture
 from changefeed.position import Position, Window
 from devstack.mongodb.server import Client
 from processor.lanes.windows import WindowLimits
-from processor.spark.jvm.settings import SparkSettings
 from processor.spark.pipeline import Pipeline, SharedContext
 from processor.spark.runner import SparkRunner
+from processor.spark.settings import SparkSettings
 from tests.component.processor.windowing import Windowing
 
 pytestmark = pytest.mark.since("6.0")

@@ -16,7 +16,7 @@ from changefeed.event import RowTally, RowType
 from changefeed.position import Position, Window
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
-from processor.limits.limiter import Limiter
+from processor.task.limiter import Limiter
 from processor.task.rows import applier
 from processor.task.rows.applier import Applier
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult

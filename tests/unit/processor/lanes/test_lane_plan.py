@@ -8,7 +8,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from changefeed.records.ddl import Barrier
 from changefeed.table import TableId
-from processor.lanes.commit_pace import unhurried
+from processor.lanes.lane_plan import unhurried
 from processor.lanes.lanes import LaneJob
 
 _A, _B = TableId("a"), TableId("b")

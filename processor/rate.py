@@ -1,4 +1,4 @@
-"""`Rate`, `TokenBucket`: when the next write may begin, so that a rate holds over time. Pure.
+"""`Rate`: how fast tasks may write. `TokenBucket`: when the next write may begin. `LimitShares`: a node's part of the rate. Pure.
 
 A write begins when everything before it is paid for, and is paid for afterwards: `paid_until` is the moment at which the rate allows what was
 written by then. An example, 10 MB a second, at most a quarter of a second saved:
@@ -9,11 +9,24 @@ written by then. An example, 10 MB a second, at most a quarter of a second saved
 
 So in any span no more is written than the rate allows, what was saved, and one write for each task that was waiting. A write is a small part of a
 second (`Rate.part`), except for a document that is larger than that.
+
+A node has an equal part among the nodes that have something to write now:
+
+
+    n1 copies, n2 has nothing left to copy       n1 the whole copy limit
+    n1 and n2 copy                               each a half
+    n2 begins a run and has not reported yet     each a half: it may be about to copy
+
+Who copies, and where rows flow, is in the nodes' reports. A node that begins has its share at once, and the others take notice with its next
+report: for that moment the limit may be exceeded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from changefeed.records.node import NodeId, PositionReport
 
 SAVED_SECONDS = 0.25
 _LONGEST_DEBT = 3600.0
@@ -71,3 +84,22 @@ class TokenBucket:
             begins = now
         paid_until = begins + min(cost_seconds / self.share, _LONGEST_DEBT)
         return TokenBucket(paid_until, self.told_at, self.share), max(0.0, begins - now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitShares:
+    copy: float = 1.0
+    apply: float = 1.0
+
+    @classmethod
+    def among(cls, others: Mapping[NodeId, PositionReport | None], run: int) -> LimitShares:
+        """`others`: the other nodes with tables, with their reports."""
+        present = [None if report is not None and report.run != run else report for report in others.values()]
+        return cls(
+            copy=_share(report is None or report.copying or bool(report.copies) for report in present),
+            apply=_share(report is not None and report.flowing for report in present),
+        )
+
+
+def _share(busy: Iterable[bool]) -> float:
+    return 1.0 / (1 + sum(busy))

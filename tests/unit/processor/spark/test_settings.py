@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from changefeed.errors import ConfigurationError
-from processor.spark.jvm.settings import SparkSettings
+from processor.spark.settings import SparkSettings
 
 
 def test_what_correctness_needs_is_stronger_than_what_users_say() -> None:

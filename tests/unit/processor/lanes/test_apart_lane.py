@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from processor.lanes.sink_share import FIRST, STILL_EVERY, SinkShare, rest_after
+from processor.lanes.apart_lane import FIRST, STILL_EVERY, SinkShare, rest_after
 
 
 def after(share: SinkShare, *, alone: float | None = None, beside: float | None = None, count: int = 10) -> SinkShare:

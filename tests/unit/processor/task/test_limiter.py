@@ -7,9 +7,8 @@ import pytest
 
 from changefeed.config.rate_limit import RateLimit
 from changefeed.errors import CoordinationUnavailable, FencedError
-from processor.limits.limiter import UNLIMITED, Limiter
-from processor.limits.shared_bucket import SharedBucket
-from processor.limits.token_bucket import Amount, TokenBucket
+from processor.rate import Amount, TokenBucket
+from processor.task.limiter import UNLIMITED, Limiter, SharedBucket
 
 
 class Clock:

@@ -1,14 +1,22 @@
-"""A job that gets no executor for too long makes its driver give up; a driver without jobs needs none."""
+"""A job that gets no executor for too long makes its driver give up; a driver without jobs needs none.
+
+What Spark's driver writes is one JSON line for each of its lines.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
+import structlog
 
-from processor.spark.jvm.executor_watch import ExecutorWatch
+from credentials import logging
+from processor.spark import jvm
+from processor.spark.jvm import ExecutorWatch
 from tests.until import PATIENCE_SECONDS
 
 _TICK = timedelta(milliseconds=1)
@@ -59,3 +67,47 @@ def test_neither_a_driver_without_jobs_nor_one_with_executors_gives_up(jobs: int
             assert not driver.gave_up.wait(0.2)
         driver.watch.stop()
     assert driver.gave_up_after == []
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[None]:
+    logging.set_up(logging.LogFormat.JSON)
+    yield
+    structlog.reset_defaults()
+
+
+def told(line: str, capture: pytest.CaptureFixture[str]) -> dict[str, object]:
+    jvm.tell(line)
+    found: dict[str, object] = json.loads(capture.readouterr().err)
+    found.pop("timestamp", None)
+    return found
+
+
+def test_text_of_java_is_a_line_of_the_node(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "WARNING: Using incubator modules: jdk.incubator.vector"
+    assert told(text, capsys) == {"event": "spark_wrote", "level": "info", "text": text}
+
+
+def test_a_line_of_spark_keeps_its_level_and_its_logger(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "26/11/23 04:10:00 WARN NativeCodeLoader: slow: very"
+    assert told(line, capsys) == {
+        "event": "spark_logged",
+        "level": "warning",
+        "text": "slow: very",
+        "logger": "NativeCodeLoader",
+    }
+
+
+def test_a_line_of_a_worker_is_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    line = {"event": "row_deviated", "level": "warning", "row": "7"}
+    assert told(json.dumps(line), capsys) == line
+
+
+@pytest.mark.parametrize("line", ["7", "[1]", "{", '{"a": 1}'])
+def test_whatever_else_is_json_is_text(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(line, capsys)["text"] == line
+
+
+def test_an_empty_line_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    jvm.tell("")
+    assert capsys.readouterr().err == ""

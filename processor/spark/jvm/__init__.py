@@ -1,1 +1,0 @@
-"""The driver's JVM: how it is set up, its log, its executors, what it takes."""
