@@ -48,12 +48,11 @@ from owner import capture_change, etcd_view
 from owner.background import Background
 from owner.changefeed_sink import ChangefeedSink
 from owner.chores import SinkChores, SourceChores
-from owner.ddl.downstream import translated
+from owner.ddl.execution import Apply, Observe, RecordExecuting, Refuse, translated
 from owner.ddl.feed import Subscription
 from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier
-from owner.ddl.steps import Apply, Observe, RecordExecuting, Refuse
-from owner.decision.decide import (
+from owner.decision import (
     Decision,
     LookUp,
     OwnerAction,
@@ -63,17 +62,16 @@ from owner.decision.decide import (
     ReleaseDdls,
     decide,
 )
-from owner.decision.recording import asked_about
-from owner.decision.state import published
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.losses import OplogGuard, OplogLeft, loss_of, lost_tables, others_go_on
 from owner.owner_memory import Lifecycles, OwnerMemory
-from owner.phase import Phase, never_began, phase_of
 from owner.principal_copy import PrincipalCopy
-from owner.starts.catalog_at_start import look_up
-from owner.starts.table_starts import TableStarts
+from owner.recording import asked_about
+from owner.state import published
 from owner.state_of import Collected, state_of
+from owner.status import Phase, never_began, phase_of
+from owner.table_starts import TableStarts, look_up
 from owner.tables import filter_change, scheduler
 from owner.tables.known_tables import KnownTables
 from owner.tables.node_standings import without_nodes

@@ -29,7 +29,7 @@ from coordination.layout import Layout, decode
 from coordination.mirror import View
 from owner.capture_change import Standing
 from owner.ddl.stragglers import StoredStraggler
-from owner.decision.state import published
+from owner.state import published
 from owner.tables.known_tables import KnownTables
 from owner.tables.progress import Floor, NodeState, TableProgress
 

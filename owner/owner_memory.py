@@ -19,8 +19,8 @@ from changefeed.source_history import SourceHistory
 from changefeed.table import TableId
 from owner.ddl.feed import Subscription, Taken
 from owner.ddl.sightings import Sightings
-from owner.decision.status import commanded
 from owner.etcd_view import OwnerView
+from owner.status import commanded
 from owner.tables.known_tables import KnownTables
 from owner.tables.node_standings import NodeStandings
 from owner.tables.progress import TableProgress

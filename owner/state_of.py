@@ -11,12 +11,11 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.status import ChangefeedStatus, LetterTotals
 from changefeed.table import TableId
-from owner.ddl.steps import DdlProgress
-from owner.decision.state import ChangefeedState
-from owner.delay import horizon
+from owner.ddl.execution import DdlProgress
 from owner.etcd_view import OwnerView
 from owner.losses import history_of
 from owner.owner_memory import OwnerMemory
+from owner.state import ChangefeedState, horizon
 from owner.tables.wishes import TableWishes
 
 

@@ -17,8 +17,8 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from owner.changefeed_sink import Sinks
 from owner.ddl.feed import DdlFeed
-from owner.ddl.in_flight import InFlightDdl
-from owner.starts.catalog_at_start import Catalog
+from owner.ddl.jobs import InFlightDdl
+from owner.table_starts import Catalog
 from source.loss import InBackground, Losses
 from source.oplog.window import OplogWindow
 

@@ -34,11 +34,11 @@ from changefeed.table import TableId, TableKind, TableName, TableSchema, identif
 from credentials.redaction import redacted
 from credentials.secrets import expanded, hash_key
 from owner.ddl.stragglers import nameless
-from owner.decision.state import published
 from owner.etcd_view import OwnerView
-from owner.starts.views import view_problems
+from owner.state import published
 from owner.tables import filter_change, route_change
 from owner.tables.route_change import Place, rename_problems
+from owner.target_changes import view_problems
 
 _MOST_NAMED = 5
 _TAKES_USERS = (4, 4)

@@ -1,1 +1,1 @@
-"""A changefeed's DDL from the source to the target: feed, scope, barrier, steps, jobs."""
+"""A changefeed's DDL from the source to the target: feed, scope, barrier, execution, jobs."""

@@ -29,8 +29,7 @@ from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, held_by
 from changefeed.table import TableId
-from owner.ddl.stragglers import NOTHING, Waiting
-from owner.ddl.touched import Touched
+from owner.ddl.stragglers import NOTHING, Touched, Waiting
 
 CheckpointOf = Callable[[TableId], Position | None]
 """A table's checkpoint, as far as the owner knows it. None while no node has the table."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import assert_never
@@ -19,13 +19,16 @@ import structlog
 from changefeed.errors import FencedError, InvariantError, RetryableError, SluiceError
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
+from changefeed.records.requests import ChangefeedId
 from coordination import failpoint
 from credentials.redaction import redacted
 from owner.background import Workers
-from owner.ddl.steps import Applied, Apply, DdlProgress, Failed, Observe, Observed, Running
+from owner.ddl.execution import Applied, Apply, DdlProgress, Failed, Observe, Observed, Running
 from sink.ddl import CreateIndexes, DdlApplier, DownstreamDdl, RenameTable, ShardTable, names_of
 
 _log = structlog.get_logger()
+
+
 _THREADS = 64
 """The most DDLs without overlapping scopes that run side by side. The threads are idle most of the time."""
 
@@ -155,3 +158,38 @@ def _recorded(record: DdlRecord) -> Observation:
     if record.before is None:
         raise InvariantError(f"{record.event} is executing: expected a recorded observation of the target, found none")
     return record.before
+
+
+class InFlightDdl:
+    """The short DDL calls of one term that a sink has not answered yet. Thread-safe. `permit` returns how many seconds a command may last.
+
+    A successor (the next owner, or the new jobs of a restarted changefeed) waits for its predecessor's calls: no UUID guards a create, so a
+    create that took effect after the successor's drop would bring the table back. The commands end with the session at the latest
+    (`sink/mongodb/command.py`), which limits the wait. Index builds, renames and sharding may take hours and are not included.
+    """
+
+    def __init__(self, permit: Callable[[], float]) -> None:
+        self._permit = permit
+        self._changed = threading.Condition()
+        self._calls: list[tuple[ChangefeedId, object]] = []
+
+    @contextmanager
+    def call(self, changefeed: ChangefeedId, jobs: object) -> Iterator[None]:
+        """A call of `jobs`. It starts when the calls of the changefeed's earlier jobs have ended or can no longer have an effect."""
+        call = (changefeed, jobs)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(id != changefeed or other is jobs for id, other in self._calls), timeout=self._permit()
+            )
+            self._calls.append(call)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._calls.remove(call)
+                self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Waits until no call is left, but at most `seconds`."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._calls, timeout=max(0.0, seconds))

@@ -25,7 +25,8 @@ A create or a rename may bring a table under a name downstream that another tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -40,8 +41,8 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from owner.ddl.target_names import TargetNames
 from schema_store.bucket_indexes import in_measurements
+from schema_store.schema_base import NO_BASE, SchemaBase
 from schema_store.versions import SchemaVersions
 
 _MOST_SHOWN = 1000
@@ -275,3 +276,46 @@ def _harmless_indexes(event: DdlEvent) -> bool:
         and "expireAfterSeconds" not in index
         for index in event.description.decode()["indexes"]
     )
+
+
+@dataclass(slots=True, eq=False)
+class TargetNames:
+    """Which tables have a name downstream, at a cost that does not grow with the number of tables.
+
+    Most names have few possible origins, which the routes turned around give (`Routes.few_origins`). Only a rule that gathers tables, as
+    `{from: "*.orders", to: all.orders}`, would need a look at all of them. For its tables there is an index, over the base of the schemas, which
+    is the same object in most versions and which a new one replaces seldom. What has changed since is looked at table by table.
+
+    For one thread. It remembers the index of the base that it saw last.
+    """
+
+    routes: Routes
+    _base: SchemaBase = NO_BASE
+    _gathered: dict[TableName, list[TableId]] = field(default_factory=dict)
+
+    def having(self, names: Collection[TableName], position: Position, tables: SchemaVersions) -> list[TableSchema]:
+        """The tables that have one of these names downstream."""
+        few = {origin for name in names for origin in self.routes.few_origins(name)}
+        found = {schema.id: schema for origin in few if (schema := tables.by_name(origin, position)) is not None}
+        for table in self._perhaps_gathered(names, tables):
+            schema = tables.at(table, position)
+            if schema is not None and self.routes.target(schema.name) in names:
+                found[schema.id] = schema
+        return list(found.values())
+
+    def _perhaps_gathered(self, names: Iterable[TableName], tables: SchemaVersions) -> Iterator[TableId]:
+        gathering = [name for name in names if self.routes.origins(name) is None]
+        if not gathering:
+            return
+        if tables.base is not self._base:
+            self._base, self._gathered = tables.base, self._indexed(tables.base)
+        for name in gathering:
+            yield from self._gathered.get(name, ())
+        yield from tables.changed
+
+    def _indexed(self, base: SchemaBase) -> dict[TableName, list[TableId]]:
+        found: dict[TableName, list[TableId]] = defaultdict(list)
+        for schema in base.all():
+            if self.routes.gathers(schema.name):
+                found[self.routes.target(schema.name)].append(schema.id)
+        return dict(found)

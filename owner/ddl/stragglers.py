@@ -32,10 +32,9 @@ from dataclasses import dataclass, field
 from changefeed.errors import HistoryLost, NameTaken
 from changefeed.event import DdlType
 from changefeed.position import Position
-from changefeed.records.ddl import DdlRecord, DdlState
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.records.status import Straggler
-from changefeed.table import TableId
-from owner.ddl.touched import Touched
+from changefeed.table import TableId, TableName
 
 SKIPPABLE = frozenset({DdlType.CREATE_INDEXES, DdlType.DROP_INDEXES, DdlType.MODIFY})
 """Without these the target's table still takes the source's rows, under the name that it has."""
@@ -191,3 +190,30 @@ def not_awaited(
             or (record.position in waiting.blocked and (record.background or not any(map(counts, record.scope.tables))))
         )
     )
+
+
+class Touched:
+    """What several DDLs touch together. It meets a scope if one of the scopes added to it does. In sets: dropping a database of 10,000 tables is 10,000 DDLs."""
+
+    def __init__(self) -> None:
+        self._tables = set[TableId]()
+        self._names = set[TableName]()
+        self._databases = set[str]()
+        self._named = set[str]()
+        """The databases of the names."""
+
+    def add(self, scope: Scope) -> None:
+        self._tables |= scope.tables | scope.apart
+        self._names |= scope.names
+        self._databases |= scope.databases
+        self._named |= {name.db for name in scope.names}
+
+    def meets(self, scope: Scope) -> bool:
+        return not (
+            self._tables.isdisjoint(scope.tables)
+            and self._tables.isdisjoint(scope.apart)
+            and self._names.isdisjoint(scope.names)
+            and self._databases.isdisjoint(scope.databases)
+            and self._databases.isdisjoint(name.db for name in scope.names)
+            and self._named.isdisjoint(scope.databases)
+        )

@@ -14,20 +14,21 @@ The first column is what this decision knows, the second its action:
     a user asks to resume a table of a refused DDL     Resume: the DDL is tried again
     a straggler has caught up                          Forget
     a straggler has ended                              Forget, once no node has it: until then its node would go on with it
-    a user asks to copy a table anew                    DDLs of Sluice's own (`recopy.py`), which answer it
+    a user asks to copy a table anew                   DDLs of Sluice's own (`recopy.py`), which answer it
     a user asks for what cannot be                     Forget: the table has ended or is about to, its history is lost, or its name is taken
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from typing import TypeAlias
 
-from changefeed.errors import InvariantError
+from changefeed.errors import HistoryLost, InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState
@@ -268,3 +269,58 @@ def after_release(
             stopped = missing or born in lost
             found[born] = Straggler(at=record.position, stopped=stopped, error=lost.get(born), since=now)
     return found
+
+
+_MOST_WAITING = 1_000
+"""Of one table. They run one after another when it goes on."""
+_MOST_WAITING_BYTES = 1_000_000
+"""Of their descriptions. In etcd they are several times larger."""
+_MOST_IN_ALL = 10_000
+
+
+def outgrown(
+    records: Iterable[DdlRecord],
+    stragglers: Mapping[TableId, StoredStraggler],
+    waiting: Waiting,
+    can_be_copied: Callable[[TableId], bool],
+    now: datetime,
+) -> dict[TableId, ErrorReport]:
+    """Return the tables that stand still and of which more DDLs wait than are kept, with the reason for each.
+
+    The DDLs of a table that stands wait with it, in etcd and in the owner's memory, for as long as the source has its rows: days, and a program may
+    change the options of a table every second. So too many of them end the table's wait: it is lost, as if the source had forgotten its rows, and
+    goes on by being copied anew. From then on no DDL of it is recorded but those that end or rename it (`recording.py`).
+
+        waiting of     a 1001   b 900, stopped   c 2000, held up by nothing       a is lost
+        in all         of 12 standing tables 900 each                             the first is lost, then 9900 are left
+
+    A table that cannot be copied anew is not given up: the source's oplog bounds what waits for it.
+    """
+    if not waiting.standing:
+        return {}
+    counts, sizes, ending = Counter[TableId](), Counter[TableId](), set[TableId]()
+    for record in records:
+        table = record.event.id
+        if not record.open:
+            continue
+        ending |= record.scope.ended
+        if table in waiting.standing and record.event.type in SKIPPABLE:
+            counts[table] += 1
+            sizes[table] += len(record.event.description.raw)
+    kept = {
+        table: count
+        for table, count in counts.items()
+        if table not in ending and not (table in stragglers and stragglers[table].lost) and can_be_copied(table)
+    }
+    in_all, lost = sum(kept.values()), dict[TableId, ErrorReport]()
+    for table, count in sorted(kept.items(), key=lambda each: (-each[1], each[0])):
+        if count > _MOST_WAITING or sizes[table] > _MOST_WAITING_BYTES or in_all > _MOST_IN_ALL:
+            in_all -= count
+            lost[table] = ErrorReport.of(_lost(count).about(table), now)
+    return lost
+
+
+def _lost(count: int) -> HistoryLost:
+    return HistoryLost(
+        f"it stands still, and {count} DDLs of it wait, more than are kept; have it copied anew: `sluice table recopy`"
+    )

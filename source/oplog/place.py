@@ -27,6 +27,6 @@ def position(ts: ClusterTime, index: int) -> Position:
 
 
 def index_of(at: Position) -> int:
-    """The number of operations of its cluster time that are below the position, which may be between two of them (`owner/ddl/ended_views.py`)."""
+    """The number of operations of its cluster time that are below the position, which may be between two of them (`owner/recording.py`)."""
     operation, between, _ = at.token.partition(".")
     return int(operation.ljust(len(FIRST), "0"), 16) + bool(between)

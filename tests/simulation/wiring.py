@@ -18,11 +18,11 @@ import owner.changefeed_owner
 import owner.chores
 import owner.connections
 import owner.ddl.barrier
-import owner.decision.recording
 import owner.etcd_writes
 import owner.owner
+import owner.recording
 import owner.tables.node_standings
-import owner.tables.outgrown
+import owner.tables.wishes
 import processor.changefeed_processor
 import processor.copy.copy_task
 import processor.job_runs
@@ -111,9 +111,9 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
-        (owner.tables.outgrown, "_MOST", waiting_ddls),
+        (owner.tables.wishes, "_MOST_WAITING", waiting_ddls),
         (owner.changefeed_owner, "LARGE_BYTES", large_bytes),
-        (owner.decision.recording, "LARGE_BYTES", large_bytes),
+        (owner.recording, "LARGE_BYTES", large_bytes),
         (owner.etcd_writes, "LARGE_BYTES", large_bytes),
         (coordination.large.large_values, "LARGE_BYTES", large_bytes),
         (coordination.large.large_values, "PIECE_BYTES", piece_bytes),

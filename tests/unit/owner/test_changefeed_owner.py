@@ -30,7 +30,7 @@ from coordination.mirror import Mirror
 from coordination.parts import assignment_puts
 from owner.changefeed_owner import ChangefeedOwner
 from owner.ddl.feed import Taken
-from owner.ddl.in_flight import InFlightDdl
+from owner.ddl.jobs import InFlightDdl
 from owner.term import OwnerTerm
 from source.loss import NothingLost
 from tests.described import described

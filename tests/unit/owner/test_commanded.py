@@ -11,7 +11,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.records.requests import ChangefeedInfo, DesiredState
 from changefeed.records.status import ChangefeedStatus
-from owner.decision.status import commanded
+from owner.status import commanded
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)

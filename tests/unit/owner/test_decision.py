@@ -36,12 +36,12 @@ from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.sharded_history import ShardedHistory
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from coordination.large.large_values import LARGE_BYTES, MOST_BYTES
+from owner.ddl.execution import Applied, DdlProgress, Failed, Observe, Refuse, Running
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings
-from owner.ddl.steps import Applied, DdlProgress, Failed, Observe, Refuse, Running
 from owner.ddl.stragglers import StoredStraggler
-from owner.decision.decide import Decision, LookUp, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
-from owner.decision.state import ChangefeedState
+from owner.decision import Decision, LookUp, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
+from owner.state import ChangefeedState
 from owner.tables.progress import TableProgress
 from owner.tables.wishes import Mark, Resume, TableWishes
 from schema_store.versions import SchemaVersions

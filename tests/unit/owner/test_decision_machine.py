@@ -38,12 +38,12 @@ from changefeed.records.requests import ChangefeedInfo, TableVerb
 from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId, TableName, TableSchema
 from owner.ddl import barrier
+from owner.ddl.execution import Applied, Apply, DdlProgress, Failed, Observe, Observed, RecordExecuting, Refuse, Running
 from owner.ddl.scope import DdlClassifier
-from owner.ddl.steps import Applied, Apply, DdlProgress, Failed, Observe, Observed, RecordExecuting, Refuse, Running
 from owner.ddl.stragglers import StoredStraggler, known_tables, wait
-from owner.decision.decide import OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
-from owner.decision.state import ChangefeedState
-from owner.decision.status import check_invariants
+from owner.decision import OwnerAction, PublishBarrier, PublishStatus, RecordDdls, ReleaseDdls, decide
+from owner.state import ChangefeedState
+from owner.status import check_invariants
 from owner.tables.progress import TableProgress
 from owner.tables.wishes import Forget, Mark, Resume, TableWishes
 from schema_store.versions import SchemaVersions

@@ -8,7 +8,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.position import Position
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
-from owner.delay import horizon
+from owner.state import horizon
 
 A = TableId("a" * 32)
 BEGAN = Position(ClusterTime(100, 1))

@@ -10,7 +10,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position, Window
 from changefeed.table import TableId, TableName, TableSchema, TableSize
-from owner.starts.catalog_at_start import look_up
+from owner.table_starts import look_up
 from source.tables.catalog import CatalogReading
 
 OLD, NEW, NEWEST = TableId("a" * 32), TableId("b" * 32), TableId("c" * 32)

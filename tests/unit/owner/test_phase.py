@@ -16,7 +16,7 @@ from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedInfo, DesiredState
 from changefeed.records.status import ChangefeedStatus
-from owner.phase import Phase, phase_of
+from owner.status import Phase, phase_of
 
 AT = Position(ClusterTime(100, 1))
 CONFIGURATION = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b"})

@@ -17,7 +17,7 @@ from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror, View
-from owner.unreadable import UnreadableChangefeeds
+from owner.owner import UnreadableChangefeeds
 
 LAYOUT, FEED = Layout("c"), ChangefeedId("tz")
 INFO = ChangefeedInfo(

@@ -11,7 +11,7 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from owner.ddl.ended_views import with_ended_views
+from owner.recording import with_ended_views
 from schema_store.versions import SchemaVersions
 
 A = TableId("a" * 32)

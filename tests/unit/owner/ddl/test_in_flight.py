@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from changefeed.records.requests import ChangefeedId
-from owner.ddl.in_flight import InFlightDdl
+from owner.ddl.jobs import InFlightDdl
 from tests.until import PATIENCE_SECONDS
 
 _FEED, _OTHER = ChangefeedId("feed"), ChangefeedId("other")

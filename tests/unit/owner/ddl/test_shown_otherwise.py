@@ -9,7 +9,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableName
-from owner.ddl.downstream import shown_otherwise
+from owner.ddl.execution import shown_otherwise
 
 CONFIGURATION = Configuration.parse(
     {

@@ -22,7 +22,7 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState, Observation, Scope
-from owner.ddl.steps import (
+from owner.ddl.execution import (
     Applied,
     Apply,
     DdlProgress,

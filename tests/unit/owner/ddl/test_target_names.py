@@ -12,7 +12,7 @@ from changefeed.config.tables.routes import Routes
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
-from owner.ddl.target_names import TargetNames
+from owner.ddl.scope import TargetNames
 from schema_store.versions import SchemaVersions
 
 NAMES = [TableName(db, coll) for db, coll in product(("r1", "r2", "all"), ("a", "b", "orders"))]

@@ -16,10 +16,9 @@ from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.records.requests import TableVerb
 from changefeed.records.status import Straggler
 from changefeed.table import TableId, TableName
-from owner.ddl.steps import Observe
+from owner.ddl.execution import Observe
 from owner.ddl.stragglers import StoredStraggler
-from owner.decision.decide import Decision, LookUp, RecordDdls, ReleaseDdls
-from owner.tables import outgrown
+from owner.decision import Decision, LookUp, RecordDdls, ReleaseDdls
 from owner.tables.wishes import Mark, TableWishes
 from tests.unit.owner.test_decision import NOW, A, B, Feed, at, ddl, table
 
@@ -28,9 +27,9 @@ C = TableId("c" * 32)
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgrown, "_MOST", 3)
-    monkeypatch.setattr(outgrown, "_MOST_IN_ALL", 5)
-    monkeypatch.setattr(outgrown, "_MOST_BYTES", 1000)
+    monkeypatch.setattr("owner.tables.wishes._MOST_WAITING", 3)
+    monkeypatch.setattr("owner.tables.wishes._MOST_IN_ALL", 5)
+    monkeypatch.setattr("owner.tables.wishes._MOST_WAITING_BYTES", 1000)
 
 
 def change(increment: int, coll: str = "a", id: TableId = A, comment: str = "") -> DdlEvent:

@@ -22,7 +22,7 @@ from changefeed.records.status import Straggler
 from changefeed.sharded_history import ShardedHistory
 from changefeed.table import Beside, TableId, TableKind, TableName, definition_of
 from owner.ddl.stragglers import NOTHING, StoredStraggler
-from owner.decision.decide import Decision, LookUp, RecordDdls
+from owner.decision import Decision, LookUp, RecordDdls
 from owner.tables import recopy
 from owner.tables.wishes import Forget, TableWishes, after_release
 from sink.ddl import BeginAgain, DropTables, ReplaceView, Routing, downstream

@@ -1,32 +1,28 @@
-"""`TargetRenames`: renames the target's tables for changed routes, each exactly once, while nothing runs.
+"""`TargetRenames`, `make_views`, `remake_views`: what a start and changed routes do at the target.
 
-Each call of `go_on` takes one step, and etcd is the only memory between them:
-
-    observe    the old and the new names at the target                          nothing has happened: it is observed again
-    record     `rename/<name>` with the observation                             the rename compares the target with it
-    rename     guarded by the UUIDs of the observation                          found as done, and not repeated
-    done       in the record. The tables that wait for the name come next       not renamed again, whatever has its old name now
-
-The third column: why a crash just after it loses nothing. The status with the new routes deletes all records, in one transaction.
+Views have no rows, so no node gets them. They are created before a beginning is recorded: a restarted owner finds them already created.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from changefeed.errors import DdlAmbiguous, DdlRefused, SluiceError
+from changefeed.config.configuration import Configuration
+from changefeed.config.tables.routes import Routes
+from changefeed.errors import DdlAmbiguous, DdlRefused, DdlUnsupported, SluiceError
 from changefeed.records.ddl import Observation, TargetRename
+from changefeed.records.requests import Reroute
 from changefeed.records.status import ChangefeedStatus
-from changefeed.table import TableName
+from changefeed.table import TableKind, TableName, TableSchema
 from coordination import failpoint
 from owner.background import Background
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.route_change import Place, ready
-from sink.ddl import DdlApplier, RenameTable
+from sink.ddl import CreateTable, DdlApplier, DropTables, RenameTable, Routing, create_copy, names_of
 
 _MOST = 1000
 """In one step."""
@@ -42,7 +38,17 @@ class _Renamed:
 
 
 class TargetRenames:
-    """For the owner's thread."""
+    """Renames the target's tables for changed routes, each exactly once, while nothing runs. For the owner's thread.
+
+    Each call of `go_on` takes one step, and etcd is the only memory between them:
+
+        observe    the old and the new names at the target                          nothing has happened: it is observed again
+        record     `rename/<name>` with the observation                             the rename compares the target with it
+        rename     guarded by the UUIDs of the observation                          found as done, and not repeated
+        done       in the record. The tables that wait for the name come next       not renamed again, whatever has its old name now
+
+    The third column: why a crash just after it loses nothing. The status with the new routes deletes all records, in one transaction.
+    """
 
     def __init__(self, open_sink: Callable[[], DdlApplier], writer: ChangefeedWriter, background: Background) -> None:
         self._open_sink = open_sink
@@ -108,3 +114,59 @@ def _apply(sink: DdlApplier, rename: TargetRename) -> SluiceError | None:
         return error
     failpoint.reach("target_renamed", rename.name.coll)
     return None
+
+
+def make_views(
+    tables: Iterable[TableSchema], configuration: Configuration, open_sink: Callable[[], DdlApplier]
+) -> None:
+    """Create the source's views downstream, where tables begin with a copy. Takes a while. An existing view with another definition is an error."""
+    tables = list(tables)
+    views = [table for table in tables if table.kind is TableKind.VIEW]
+    if not views:
+        return
+    with closing(open_sink()) as sink:
+        for view in views:
+            what = _created(view, configuration, configuration.routes)
+            sink.apply(what, sink.observe(names_of(what)))
+
+
+def remake_views(
+    places: Iterable[Place],
+    before: Routes,
+    reroute: Reroute | None,
+    configuration: Configuration,
+    open_sink: Callable[[], DdlApplier],
+) -> None:
+    """Give views their new names, or those of the tables that they read. May be repeated: a view has no rows. With `copy` a view of another name stays, as the tables of the old names do."""
+    views = [place.table for place in places if place.table.kind is TableKind.VIEW]
+    pairs = [
+        (_created(view, configuration, before), _created(view, configuration, configuration.routes)) for view in views
+    ]
+    changed = [(old, new) for old, new in pairs if old != new]
+    if not changed:
+        return
+    with closing(open_sink()) as sink:
+        for old, new in changed:
+            there = sink.observe([old.name])
+            is_view = (found := there.tables[old.name]) is not None and found.uuid is None
+            if is_view and (old.name == new.name or reroute is Reroute.RENAME):
+                sink.apply(DropTables(names=(old.name,)), there)
+        for _, new in changed:
+            sink.apply(new, sink.observe(names_of(new)))
+
+
+def view_problems(places: Iterable[Place], configuration: Configuration) -> Iterator[str]:
+    """Why views cannot follow the tables that they read to their new names."""
+    for place in places:
+        if place.table.kind is TableKind.VIEW:
+            try:
+                _created(place.table, configuration, configuration.routes)
+            except DdlUnsupported as error:
+                yield str(error)
+
+
+def _created(view: TableSchema, configuration: Configuration, routes: Routes) -> CreateTable:
+    def route(name: TableName) -> TableName | None:
+        return routes.target(name) if configuration.filter.wants_table(name) else None
+
+    return create_copy(view, routes.target(view.name), Routing(route=route, tables={}))

@@ -6,40 +6,50 @@ and write the tables before the status that refers to them.
     begin            bases, then the status with a checkpoint
     change_tables    the status without patterns, under which no node runs; the target's tables get their new names; the bases; the status with
                      the new patterns and routes
+
+The catalog shows the tables as they are when it is read. To get them as they were at a position, the DDLs since then are read and undone
+(`begin`, `tables_at`, `look_up`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import eq
+from typing import Protocol
 
 import structlog
 
-from changefeed.config.configuration import Configuration
+from changefeed.config.configuration import Configuration, Start
 from changefeed.config.tables.filter import Filter
-from changefeed.errors import ConfigurationError, SluiceError
+from changefeed.config.tables.routes import Routes
+from changefeed.documents.document import Document
+from changefeed.errors import ConfigurationError, SluiceError, SourceUnavailable
+from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Sign
-from changefeed.position import Position
+from changefeed.position import Position, Window
 from changefeed.records.ddl import Barrier, DdlRecord
 from changefeed.records.requests import Reroute
 from changefeed.records.status import ChangefeedStatus
-from changefeed.table import TableId, TableKind, TableSchema, identified
+from changefeed.table import TableId, TableKind, TableName, TableSchema, TableSize, definition_of, identified
 from owner.background import Background
 from owner.changefeed_sink import ChangefeedSink
 from owner.ddl.stragglers import nameless
-from owner.decision.state import published
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.owner_memory import Lifecycles
-from owner.starts.catalog_at_start import Beginning, Catalog, begin, check_names, tables_at
-from owner.starts.target_renames import TargetRenames
-from owner.starts.views import make_views, remake_views
+from owner.state import published
 from owner.tables import filter_change, route_change
 from owner.tables.filter_change import FilterChange
 from owner.tables.route_change import Place
+from owner.target_changes import TargetRenames, make_views, remake_views
+from schema_store.definition import new_uuid
+from schema_store.rewind import rewound
 from schema_store.store import SchemaStore
 from sink.ddl import DropTables
+from source.tables.catalog import CatalogReading
 
 _log = structlog.get_logger()
 
@@ -213,3 +223,101 @@ class TableStarts:
     def _to_copy(self, tables: Sequence[TableSchema]) -> tuple[TableSchema, ...]:
         sizes = self._source.sizes([table.name for table in tables if table.kind is not TableKind.VIEW])
         return tuple(replace(table, copied=True, size=sizes.get(table.name)) for table in tables)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """The changefeed's start, and its tables as they were there."""
+
+    position: Position
+    tables: tuple[TableSchema, ...]
+    copied: bool
+    """Whether their documents have to be copied first."""
+
+
+class Catalog(Protocol):
+    """Questions to the source. The answers take a while."""
+
+    def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
+        """All wanted tables, as they were at one position."""
+        ...
+
+    def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:
+        """What the source says without counting. A table whose size it does not say is left out."""
+        ...
+
+    def ddls(self, window: Window) -> Iterable[DdlEvent]: ...
+
+
+def begin(source: Catalog, configuration: Configuration, resume_from: Position | None) -> Beginning:
+    """A start in the future counts as a start now, since nothing happens in between."""
+    reading = source.read_tables(configuration.filter.wants_table)
+    start = configuration.start
+    asked = resume_from or (None if isinstance(start, Start) else Position(start))
+    if asked is None or asked >= reading.position:
+        copied = asked is None and start is Start.INITIAL
+        return Beginning(position=reading.position, tables=reading.tables, copied=copied)
+    tables = _as_of(asked, reading, source, configuration.filter.wants_table)
+    return Beginning(position=asked, tables=tables, copied=False)
+
+
+def tables_at(source: Catalog, wanted: Callable[[TableName], bool], position: Position) -> tuple[TableSchema, ...]:
+    """The wanted tables as they were at a past position."""
+    reading = source.read_tables(wanted)
+    if reading.position < position:
+        raise SourceUnavailable(
+            f"the source's catalog: expected it as of {position} or later, observed {reading.position}; it will be read again"
+        )
+    return _as_of(position, reading, source, wanted)
+
+
+def _as_of(
+    position: Position, reading: CatalogReading, source: Catalog, wanted: Callable[[TableName], bool]
+) -> tuple[TableSchema, ...]:
+    then = rewound(reading.tables, source.ddls(Window(position, reading.position)), position)
+    return tuple(table for table in then if wanted(table.name))
+
+
+def check_names(routes: Routes, tables: Iterable[TableSchema]) -> None:
+    """The admin API has checked the tables of that moment; further ones may have been created since."""
+    merged = routes.merged(table.name for table in tables)
+    if merged:
+        raise ConfigurationError(
+            [
+                f"routes: {', '.join(map(str, names))} would all be {target} at the target, and no rule asks for that; give them different names, or "
+                "leave one out (filter.tables)"
+                for target, names in merged.items()
+            ]
+        )
+
+
+def look_up(source: Catalog, event: DdlEvent) -> Document:
+    """A table that a rename brought into the filter, as the rename found it: `{options, indexes, shardKey}`.
+
+    On a cluster the source may know it by a later UUID, if it was resharded or its database's primary shard had changed before.
+    """
+    name = event.renamed_to
+    while True:
+        reading = source.read_tables(partial(eq, name))
+        ddls = list(source.ddls(Window(event.position, reading.position)))
+        id = next((ddl.id for ddl in ddls if ddl.position == event.position), event.id)
+        since = [ddl for ddl in ddls if ddl.position > event.position]
+        last = _name_after(since, id, event.renamed_to)
+        if last == name:
+            break
+        name = last
+    table = next((table for table in rewound(reading.tables, since, event.position) if table.id == id), None)
+    if table is None:
+        raise SourceUnavailable(
+            f"{event}: expected table {event.id} in the source's catalog or in its DDL since, observed neither; they will be read again"
+        )
+    return definition_of(table)
+
+
+def _name_after(since: Iterable[DdlEvent], table: TableId | None, name: TableName | None) -> TableName | None:
+    """Events after a new UUID name the table by it."""
+    for ddl in since:
+        if ddl.id == table:
+            name = ddl.renamed_to or name
+            table = new_uuid(ddl) if ddl.type is DdlType.NEW_UUID else table
+    return name

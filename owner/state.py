@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from changefeed.config.configuration import Configuration
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import ErrorReport
@@ -17,8 +18,8 @@ from changefeed.records.status import ChangefeedStatus, LetterTotals
 from changefeed.source_history import SourceHistory
 from changefeed.table import TableId
 from coordination.large.large_values import MOST_BYTES
+from owner.ddl.execution import DdlProgress
 from owner.ddl.sightings import Sightings
-from owner.ddl.steps import DdlProgress
 from owner.tables.progress import TableProgress
 from owner.tables.wishes import TableWishes
 from schema_store.versions import SchemaVersions
@@ -92,3 +93,28 @@ def published(status: ChangefeedStatus, barrier: Barrier | None) -> Position:
     """Every DDL below it is recorded, according to the status, or to a barrier that was published after the status."""
     assert status.resolved is not None, "expected a changefeed that has begun"
     return max(status.resolved, barrier.position) if barrier else status.resolved
+
+
+def horizon(
+    configuration: Configuration,
+    status: ChangefeedStatus,
+    resolved: Position,
+    copying: Callable[[Position], Collection[TableId]],
+) -> Position | None:
+    """Return from where on changes are too new for a changefeed with a delay. None: nowhere.
+
+        delay 1h, everything up to 12:00:05 of the source's clock is known      11:00:05: what is there or later waits
+        no delay, or a target, as a cut-over sets one                           None: nothing waits
+        a first copy is not done                                                None: its rows are of now, and are consistent only later
+
+    A first copy is one of a table with which the changefeed began. A table that is stopped counts as done: it may wait for its user for ever. Once
+    the delay has begun, as the status says, no copy ends it: changes of the other tables must not be let through.
+
+    `copying`: the tables that began at a position with a copy that goes on.
+    """
+    if configuration.delay is None or configuration.target is not None:
+        return None
+    began_at = status.copied_from if status.overdue_seconds is None else None
+    if began_at is not None and copying(began_at):
+        return None
+    return Position(resolved.ts.earlier_by(configuration.delay.span))

@@ -1,1 +1,0 @@
-"""What the owner does next for one changefeed. Pure."""
