@@ -1,10 +1,13 @@
-"""`AdminServer`: serves the admin API on a port, with health and reflection."""
+"""`AdminServer`: serves the admin API on a port, with health, reflection, and a certificate that is read again when its files are replaced."""
 
 from __future__ import annotations
 
+import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import grpc
 import structlog
@@ -12,7 +15,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from admin.access import Guard
-from admin.certificates import ServerCertificates, ServerTls
 from admin.cluster_reader import ClusterReader
 from admin.desired.desired_store import DesiredStore
 from admin.services.changefeed_service import ChangefeedService
@@ -23,13 +25,15 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from admin.stubs.sluice.admin.v1 import verify_pb2, verify_pb2_grpc
 from changefeed.errors import ConfigurationError
+from credentials.secrets import stamp
+
+_log = structlog.get_logger()
+
 
 _THREADS = 64
 _MOST_CALLS = 1_000
 _MOST_REQUEST_BYTES = 1 << 20
 """A configuration is a page of text; etcd accepts no larger value."""
-
-_log = structlog.get_logger()
 
 
 class AdminServer:
@@ -96,3 +100,56 @@ class AdminServer:
         except RuntimeError as error:
             raise ConfigurationError([f"admin.address: cannot listen on {address}: {error}"]) from error
         return int(port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """Paths of PEM files. `client_ca`: only clients with a certificate of this CA are admitted."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class ServerCertificates:
+    """Files that do not belong together, as while they are replaced one by one, change nothing: they are looked at again at the next call."""
+
+    def __init__(self, tls: ServerTls) -> None:
+        self._tls = tls
+        self._files = [path for path in (tls.cert, tls.key, tls.client_ca) if path is not None]
+        self._stamp = stamp(self._files)
+        self._first = self._read()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(
+            self._first, self._replaced, require_client_authentication=self._tls.client_ca is not None
+        )
+
+    def _replaced(self) -> grpc.ServerCertificateConfiguration | None:
+        """GRPC asks before each handshake. None: nothing has changed."""
+        found = stamp(self._files)
+        if found == self._stamp:
+            return None
+        try:
+            configuration = self._read()
+        except ConfigurationError as error:
+            _log.warning("certificate_not_read_again", error=str(error))
+            return None
+        self._stamp = found
+        _log.info("certificate_read_again", cert=str(self._tls.cert))
+        return configuration
+
+    def _read(self) -> grpc.ServerCertificateConfiguration:
+        try:
+            _check_pair(self._tls.cert, self._tls.key)
+            client_ca = self._tls.client_ca.read_bytes() if self._tls.client_ca else None
+            return grpc.ssl_server_certificate_configuration(
+                ((self._tls.key.read_bytes(), self._tls.cert.read_bytes()),), client_ca
+            )
+        except OSError as error:
+            raise ConfigurationError([f"admin.cert, admin.key, admin.client_ca: {error}"]) from None
+
+
+def _check_pair(cert: Path, key: Path) -> None:
+    """Raises OSError, of which errors of TLS are a kind."""
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)

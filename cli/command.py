@@ -1,23 +1,61 @@
-"""`connected`, `reported`, `confirm`: the options for the server, exit codes of failures, and confirmations; all commands share them."""
+"""`Commands`, `connected`, `reported`, `confirm`: what all commands share: help in words, the options for the server, failures, confirmations.
+
+The shell completes ids as the server has them now. A completion has no place for an error: without an answer within a second or two there is
+nothing to complete.
+"""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import ConfigurationError, SluiceError
-from cli import completion
 from cli.connection import Connection, current_address
-from cli.failure import ExitCode, Failure
-from cli.output import Output
+from cli.output import ExitCode, Failure, Output
+
+_SECONDS = 2.0
+
+Complete: TypeAlias = Callable[[typer.Context, str], list[str]]
+
+
+def _completing(found: Callable[[Connection, dict[str, Any]], Iterable[str]]) -> Complete:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        flags = {name: ctx.params.get(name) for name in ("server", "token_file", "ca", "cert", "key")}
+        try:
+            with Connection(current_address(flags)) as connection:
+                return sorted(each for each in found(connection, ctx.params) if each.startswith(incomplete))
+        except (Failure, SluiceError):
+            return []
+
+    return complete
+
+
+def _changefeeds(connection: Connection, _given: dict[str, Any]) -> Iterable[str]:
+    answer = connection.ask(connection.changefeeds.ListChangefeeds, pb.ListChangefeedsRequest(), timeout=_SECONDS)
+    return [feed.id for feed in answer.changefeeds]
+
+
+def _nodes(connection: Connection, _given: dict[str, Any]) -> Iterable[str]:
+    answer = connection.ask(connection.nodes.ListNodes, pb.ListNodesRequest(), timeout=_SECONDS)
+    return [node.id for node in answer.nodes]
+
+
+def _tables(connection: Connection, given: dict[str, Any]) -> Iterable[str]:
+    request = pb.ListTablesRequest(changefeed=str(given.get("id") or given.get("changefeed") or ""))
+    return [table.name for table in connection.stream(connection.tables.ListTables, request, timeout=_SECONDS)]
+
+
+changefeeds, nodes, tables = _completing(_changefeeds), _completing(_nodes), _completing(_tables)
+
 
 _PANEL = "Server"
 
@@ -48,7 +86,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for con
 WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the change has taken effect.")]
 TimeoutOption = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Longest time to wait.")]
 ChangefeedArgument = Annotated[
-    str, typer.Argument(help="Id of a changefeed.", metavar="CHANGEFEED", autocompletion=completion.changefeeds)
+    str, typer.Argument(help="Id of a changefeed.", metavar="CHANGEFEED", autocompletion=changefeeds)
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from changefeed.config.options import Flag
-from cli.failure import ExitCode, Failure
+from cli.output import ExitCode, Failure
 
 _GIVEN = "given"
 

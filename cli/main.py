@@ -15,13 +15,11 @@ import typer
 
 from cli.command import Commands
 from cli.commands import changefeed, dev, node, sink, table
-from cli.commands.consume import consume
 from cli.commands.ensure import ensure
-from cli.commands.read import read
+from cli.commands.messages import consume, read
 from cli.commands.server import server
 from cli.commands.verify import verify
-from cli.failure import ExitCode
-from cli.output import print_line
+from cli.output import ExitCode, print_line
 
 _NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EFBIG})
 

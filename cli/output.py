@@ -1,6 +1,12 @@
-"""`Output`: the output formats of a command, tables for people, JSON and YAML for programs.
+"""`Output`: the output formats of a command, tables for people, JSON and YAML for programs. `Failure`: what ends a command, with an exit code.
 
 For programs the names are those of the API, times are ISO 8601, durations are seconds, absent values are null. New releases only add fields.
+
+    1 failed         the server refused the request, or it did not take effect in time
+    2 usage          the command line or the given configuration is invalid
+    3 not found      there is no such changefeed, node or table
+    4 conflict       another user changed the same object, or it exists already
+    5 unreachable    the server, or its etcd, does not answer
 """
 
 from __future__ import annotations
@@ -9,7 +15,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import typer
@@ -20,6 +26,24 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
+
+
+class ExitCode(IntEnum):
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNREACHABLE = 5
+
+
+class Failure(Exception):
+    """`lines` are the text for the user; the first one names the failure."""
+
+    def __init__(self, exit_code: ExitCode, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.exit_code = exit_code
+        self.lines = lines
+
 
 _NO_WIDTH = 10_000
 

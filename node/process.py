@@ -19,13 +19,12 @@ from importlib.metadata import version
 import structlog
 
 from admin.access import Guard, TokenFile
-from admin.certificates import ServerTls
 from admin.cluster_reader import ClusterReader, ServingNode, unreadable
 from admin.desired.desired_store import DesiredStore
 from admin.http_server import HttpServer
 from admin.metrics import Metrics
-from admin.server import AdminServer
-from admin.services.node_health import not_ready
+from admin.server import AdminServer, ServerTls
+from admin.services.troubles import not_ready
 from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records.node import NodeHealth, NodeId, NodeRecord, Role
 from changefeed.records.requests import ChangefeedId

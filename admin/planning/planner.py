@@ -1,27 +1,46 @@
-"""`plan_creation`, `estimate_of`: what a configuration would create and copy. Changes nothing, at the source, the target or in etcd."""
+"""`plan_creation`, `estimate_of`: what a configuration would create and copy, and about how long that takes. Changes nothing, anywhere.
+
+Documents go to the target in a comment of a `ping`, so only the way there is measured. How long the target writes is taken from how long the
+source reads (`creation_plan.py`).
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 
 import structlog
+from bson.binary import Binary
+from pymongo.errors import PyMongoError
 
-from admin.planning.copy_sample import CopySample, sample_of
 from admin.planning.creation_plan import AtTarget, CopyEstimate, PlannedTable, oplog_warnings, planned_tables
 from admin.preflight.sink_probe import TargetTables, look_at_tables
 from admin.preflight.validation import Accepted, Findings, Validator
+from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, Start
-from changefeed.errors import SluiceError
-from changefeed.table import TableName, TableSchema
+from changefeed.errors import SluiceError, SourceRefused
+from changefeed.table import TableKind, TableName, TableSchema, TableSize
 from credentials.redaction import redacted
+from credentials.secrets import expanded
+from sink.mongodb.connection import connect as connect_to_target
+from source.connection import Client, connect, read_command
+from source.errors import translated
+from source.opening import open_source
+from source.oplog.window import read_oplog_window
+from source.raw.raw_find import RawFind
 from source.tables.chunks import chunks_of
+from source.tables.table_size import table_sizes
+
+_log = structlog.get_logger(__name__)
+
 
 _BRIEFLY = 0.5
 _FEW_TABLES = 1_000
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,3 +103,96 @@ def _estimate(configuration: Configuration, tables: tuple[PlannedTable, ...], sa
 def _warnings(configuration: Configuration, tables: tuple[TableSchema, ...], estimate: CopyEstimate) -> list[str]:
     merged = configuration.routes.merged(table.name for table in tables)
     return list(oplog_warnings(configuration, estimate, sorted(merged)))
+
+
+_NAME = "sluice-validate"
+_SECONDS = 2.0
+_READ_BYTES, _SENT_AT_ONCE = 64_000_000, 8_000_000
+_MOST_DOCUMENTS = 5_000
+_FEWEST_BYTES = 1_000_000
+"""Fewer say nothing about a rate."""
+
+_TELLING = 0.01
+"""The part of an oplog that has to be filled before its pace says how long it lasts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopySample:
+    sizes: Mapping[TableName, TableSize] = field(default_factory=dict)
+    read_rate: float | None = None
+    """Bytes a second. None: the source has too little to measure it."""
+    send_rate: float | None = None
+    oplog: timedelta | None = None
+    """How long the oplog lasts at its present pace, once it is full. None: it cannot be read, or is too new."""
+
+
+def sample_of(
+    configuration: Configuration, capture: Capture, tables: Sequence[TableSchema], *, seconds: float = _SECONDS
+) -> CopySample:
+    """Takes twice the seconds at most, and the time of a `collStats` for each table."""
+    names = [table.name for table in tables if table.kind is not TableKind.VIEW]
+    uri = expanded(configuration.source)
+    if capture is Capture.SHARD_OPLOGS:
+        return _of_shards(uri, capture, names)
+    with closing(connect(uri, app_name=_NAME, capture=capture)) as client:
+        sizes = table_sizes(client, names)
+        largest = sorted(sizes, key=lambda name: sizes[name].bytes, reverse=True)[:1]
+        documents, read_rate = _read(client, largest, seconds)
+        oplog = _oplog_span(client)
+    return CopySample(sizes=sizes, read_rate=read_rate, send_rate=_sent(configuration, documents, seconds), oplog=oplog)
+
+
+def _of_shards(uri: str, capture: Capture, names: Sequence[TableName]) -> CopySample:
+    """Only sizes: a rate that one shard shows is not that of a copy from all of them."""
+    with closing(open_source(uri, capture)) as source:
+        window = source.oplog_window()
+        return CopySample(
+            sizes=source.sizes(names), read_rate=None, send_rate=None, oplog=window.span if window is not None else None
+        )
+
+
+def _read(client: Client, names: Iterable[TableName], seconds: float) -> tuple[bytes, float | None]:
+    """The beginning of the largest table, read as a copy reads it; some of its bytes, and the rate."""
+    begun_at, size, some = time.monotonic(), 0, b""
+    for name in names:
+        with (
+            translated(f"reading a sample of {name}"),
+            RawFind(client, name, {}, most=_MOST_DOCUMENTS) as replies,
+        ):
+            for found in replies:
+                size += sum(map(len, found.documents))
+                some = some or b"".join(found.documents)[:_SENT_AT_ONCE]
+                if size >= _READ_BYTES or time.monotonic() > begun_at + seconds:
+                    break
+    took = time.monotonic() - begun_at
+    return some, size / took if size >= _FEWEST_BYTES else None
+
+
+def _sent(configuration: Configuration, documents: bytes, seconds: float) -> float | None:
+    if not configuration.sink_can.keeps_documents or len(documents) < _FEWEST_BYTES:
+        return None
+    try:
+        with closing(connect_to_target(expanded(configuration.sink))) as client:
+            client.admin.command("ping")
+            begun_at, size = time.monotonic(), 0
+            while not size or time.monotonic() < begun_at + seconds:
+                client.admin.command({"ping": 1, "comment": Binary(documents)})
+                size += len(documents)
+            return size / (time.monotonic() - begun_at)
+    except (PyMongoError, SluiceError) as error:
+        _log.info("way_to_target_not_measured", reason=type(error).__name__)
+        return None
+
+
+def _oplog_span(client: Client) -> timedelta | None:
+    """An oplog that is not full yet will last for longer than its oldest entry is old; how much longer, a new one does not tell."""
+    try:
+        window = read_oplog_window(client)
+        if window is None:
+            return None
+        with translated("reading the size of the source's oplog"):
+            stats = read_command(client, "local", {"collStats": "oplog.rs"})
+    except SourceRefused:
+        return None
+    filled = stats.get("size", 0) / stats["maxSize"] if stats.get("maxSize") else 1.0
+    return window.span / min(1.0, filled) if filled >= _TELLING else None

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
+from admin.preflight.deployment import DeploymentIdentity, identify
 from admin.preflight.privileges import Privileges
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime

@@ -8,8 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
-from admin.preflight.deployments.cluster_part import part_of_a_cluster
-from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
+from admin.preflight.deployment import DeploymentIdentity, identify, part_of_a_cluster
 from admin.preflight.privileges import Privileges, missing_identity
 from changefeed.config.configuration import Configuration
 from changefeed.errors import SinkRefused, SluiceError

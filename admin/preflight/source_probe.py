@@ -9,8 +9,7 @@ from datetime import timedelta
 
 from pymongo.errors import OperationFailure
 
-from admin.preflight.deployments.cluster_part import part_of_a_cluster
-from admin.preflight.deployments.deployment_identity import DeploymentIdentity, identify
+from admin.preflight.deployment import DeploymentIdentity, identify, part_of_a_cluster
 from admin.preflight.privileges import Privileges, missing_at_source, missing_identity, missing_write_block
 from admin.preflight.shards_probe import ShardsFindings, ahead, probe_shards
 from changefeed.capture import Capture

@@ -9,16 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from admin.cluster_reader import ClusterReader, tables_of
-from admin.preflight.column_obstacles import column_obstacles, column_warnings
-from admin.preflight.deployments import same_deployment
-from admin.preflight.deployments.same_deployment import Side
 from admin.preflight.event_sink_obstacles import event_sink_obstacles, event_sink_warnings
 from admin.preflight.privileges import Privileges, missing_at_sink
-from admin.preflight.series_obstacles import series_obstacles
 from admin.preflight.shard_obstacles import shard_obstacles
 from admin.preflight.sink_probe import SinkFindings, TargetTables, identify_sink, look_at_tables, probe_sink
 from admin.preflight.source_probe import SourceFindings, identify_source, probe_source
-from admin.preflight.update_effect import UpdateEffect, effect
+from admin.preflight.table_obstacles import column_obstacles, column_warnings, series_obstacles
+from admin.preflight.update_effect import Side, UpdateEffect, effect, other_deployments
 from changefeed.capture import Capture
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration, OnOccupied, Start
@@ -278,7 +275,7 @@ def _another_deployment(
         source = replace(source, known_id=identify_source(before))
     if not sink.known_id and sink.found_id and not sink.same_hosts:
         sink = replace(sink, known_id=identify_sink(before))
-    yield from same_deployment.problems(configuration.id, source, sink)
+    yield from other_deployments(configuration.id, source, sink)
 
 
 def _proven(replaces: Update, found: SourceFindings) -> bool | None:

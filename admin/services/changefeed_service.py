@@ -10,12 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from admin.access import Access, Guard
-from admin.changes import Changes
-from admin.cluster_reader import ClusterReader, UnreadableChangefeed
+from admin.cluster_reader import Changes, ClusterReader, UnreadableChangefeed
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
-from admin.desired.drift import differences
-from admin.desired.verbs import DeploymentIds
+from admin.desired.verbs import DeploymentIds, differences
 from admin.planning.planner import estimate_of, plan_creation
 from admin.preflight.source_probe import check_start, newest_start
 from admin.preflight.update_effect import UpdateEffect, changed_options

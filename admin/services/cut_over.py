@@ -13,15 +13,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from admin.changes import Changes
-from admin.cluster_reader import ChangefeedTables, ClusterReader, tables_of
+from admin.cluster_reader import ChangefeedTables, Changes, ClusterReader, tables_of
 from admin.copy_totals import whole_copy
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.preflight.source_probe import newest_start
 from admin.readiness import CutOverFacts, Readiness, readiness_of
 from admin.services import messages
-from admin.services.table_troubles import troubles
+from admin.services.troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import Ttl
 from changefeed.errors import PermanentError, RetryableError, SluiceError, WrongState

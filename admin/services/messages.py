@@ -18,8 +18,7 @@ from admin.lag import MOST_SHOWN, lag_at, node_lag, slowest
 from admin.planning.creation_plan import CopyEstimate, PlannedTable
 from admin.planning.planner import CreationPlan
 from admin.preflight.update_effect import UpdateEffect
-from admin.services.node_health import faults, not_ready
-from admin.services.table_troubles import TableFacts, TableTrouble, standing, troubles
+from admin.services.troubles import TableFacts, TableTrouble, faults, not_ready, standing, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import RowRejected
 from changefeed.lifecycle import ErrorReport, Lifecycle, State

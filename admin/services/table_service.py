@@ -14,7 +14,7 @@ from admin.preflight.disk_space import disk_spaces, releases
 from admin.services import messages, rejected_rows
 from admin.services.node_service import find_node
 from admin.services.rpc import streaming, unary
-from admin.services.table_troubles import TroubleKind, troubles
+from admin.services.troubles import TroubleKind, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, TableServiceServicer
 from changefeed.config.tables.filter import series_release_obstacle

@@ -12,10 +12,8 @@ from typing import Any, TypeAlias
 from admin.access import Access, Guard
 from admin.cluster_reader import ClusterReader, follows, tables_of
 from admin.desired.desired_store import DesiredStore
-from admin.desired.repair_requests import RepairRequests
-from admin.services import verify_messages
-from admin.services.checkpoints import EtcdCheckpoints
 from admin.services.rpc import streaming
+from admin.services.verified_changefeed import EtcdCheckpoints, RepairRequests
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceServicer
 from changefeed.capture import Capture
@@ -26,7 +24,7 @@ from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableSchema
 from credentials.secrets import expanded
 from sink.mongodb.connection import connect as connect_to_target
-from verify.report import TableReport, VerifyProgress
+from verify.report import DocumentDifference, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
 from verify.sources.opening import open_compared_source
 from verify.verification import Verification, Wishes
 
@@ -128,10 +126,10 @@ class _Run:
             yield event
 
     def progress(self, progress: VerifyProgress) -> None:
-        self._queue.put(verify_messages.progress(progress))
+        self._queue.put(_progress_event(progress))
 
     def table(self, report: TableReport) -> None:
-        self._queue.put(verify_messages.table(report))
+        self._queue.put(_table_event(report))
 
     def _run(self) -> None:
         try:
@@ -150,7 +148,7 @@ class _Run:
                     known=self._known_tables,
                     stop=self._stop,
                 ).run()
-            self._queue.put(verify_messages.summary(report, live=self._checkpoints is not None))
+            self._queue.put(_summary_event(report, live=self._checkpoints is not None))
             self._queue.put(None)
         except Exception as error:  # noqa: BLE001 - raised again by the call's thread
             self._queue.put(error)
@@ -176,3 +174,61 @@ def _wishes(request: pb.VerifyChangefeedRequest) -> Wishes:
         parallelism=request.parallelism or default.parallelism,
         ignore_field_order=request.ignore_field_order,
     )
+
+
+def _progress_event(found: VerifyProgress) -> pb.VerifyEvent:
+    return pb.VerifyEvent(
+        progress=pb.VerifyProgress(
+            tables=found.tables,
+            tables_done=found.tables_done,
+            ranges=found.ranges,
+            ranges_done=found.ranges_done,
+            documents=found.documents,
+        )
+    )
+
+
+def _table_event(report: TableReport) -> pb.VerifyEvent:
+    return pb.VerifyEvent(
+        table=pb.TableVerification(
+            name=str(report.name),
+            sources=map(str, report.sources),
+            outcome=_outcome(report.outcome),
+            aspects=[
+                pb.AspectVerification(aspect=aspect, outcome=_outcome(result.outcome), details=result.details)
+                for aspect, result in report.results.items()
+            ],
+            documents=_documents(report.documents) if report.documents else None,
+        )
+    )
+
+
+def _summary_event(report: Report, *, live: bool) -> pb.VerifyEvent:
+    return pb.VerifyEvent(
+        summary=pb.VerifySummary(
+            outcome=_outcome(report.outcome),
+            succeeded=report.succeeded,
+            live=live,
+            tables=len(report.tables),
+            documents=sum(each.documents.source for each in report.tables if each.documents),
+            repaired=sum(each.documents.repaired for each in report.tables if each.documents),
+        )
+    )
+
+
+def _documents(found: DocumentsReport) -> pb.DocumentsVerification:
+    return pb.DocumentsVerification(
+        source=found.source,
+        target=found.target,
+        differences=map(_difference, found.differences),
+        complete=found.complete,
+        repaired=found.repaired,
+    )
+
+
+def _difference(found: DocumentDifference) -> pb.DocumentDifference:
+    return pb.DocumentDifference(kind=f"DIFFERENCE_KIND_{found.kind.name}", key=found.key, details=found.details)
+
+
+def _outcome(outcome: Outcome) -> str:
+    return f"VERIFY_OUTCOME_{outcome.name}"

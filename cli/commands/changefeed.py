@@ -23,7 +23,6 @@ from changefeed.errors import RowRejected
 from changefeed.lifecycle import State
 from changefeed.records.requests import Reroute
 from cli import cells
-from cli.changefeed_view import LISTED, changed_line, facts, update_lines, waits_for
 from cli.command import (
     ChangefeedArgument,
     Commands,
@@ -35,9 +34,10 @@ from cli.command import (
     connected,
 )
 from cli.connection import Connection
-from cli.failure import ExitCode, Failure
 from cli.flags import Given, options_of
 from cli.output import (
+    ExitCode,
+    Failure,
     Output,
     console,
     facts_table,
@@ -49,7 +49,7 @@ from cli.output import (
     print_note,
     print_warnings,
 )
-from cli.plan_view import estimate_line, print_plan
+from cli.views import LISTED, changed_line, estimate_line, facts, print_plan, update_lines, waits_for
 
 app = Commands(help="Create, show and control changefeeds.")
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from changefeed.errors import ConfigurationError
 from cli.command import Commands, reported
-from cli.failure import ExitCode, Failure
+from cli.output import ExitCode, Failure
 
 app = Commands(help="Try Sluice with a complete setup on this machine.")
 

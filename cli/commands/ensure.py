@@ -17,8 +17,7 @@ from cli import cells
 from cli.command import TimeoutOption, connected
 from cli.commands.changefeed import VALIDATION_SECONDS, until
 from cli.connection import Connection
-from cli.failure import ExitCode, Failure
-from cli.output import print_line, print_warnings
+from cli.output import ExitCode, Failure, print_line, print_warnings
 
 
 @connected

@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from cli import cells, completion
+from cli import cells, command
 from cli.command import Commands, OutputOption, TimeoutOption, WaitOption, YesOption, confirm, connected
 from cli.connection import Connection
-from cli.failure import ExitCode, Failure
-from cli.output import Column, Output, print_line, print_messages
+from cli.output import Column, ExitCode, Failure, Output, print_line, print_messages
 
 app = Commands(help="List nodes with their health, drain one, change the owner.")
 
@@ -62,7 +61,7 @@ def list_(connection: Connection, output: OutputOption = Output.TABLE) -> None:
 @connected
 def drain(
     connection: Connection,
-    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE", autocompletion=completion.nodes)],
+    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE", autocompletion=command.nodes)],
     wait: WaitOption = True,
     timeout: TimeoutOption = 120.0,
     yes: YesOption = False,
@@ -90,7 +89,7 @@ def drain(
 @connected
 def undrain(
     connection: Connection,
-    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE", autocompletion=completion.nodes)],
+    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE", autocompletion=command.nodes)],
 ) -> None:
     """Let a drained node take tables again."""
     connection.ask(connection.nodes.UndrainNode, pb.UndrainNodeRequest(id=node))

@@ -9,8 +9,8 @@ import typer
 
 from changefeed.errors import ConfigurationError
 from cli.command import reported
-from cli.failure import ExitCode, Failure
 from cli.flags import Given, options_of
+from cli.output import ExitCode, Failure
 from node.configuration import NodeConfiguration
 
 

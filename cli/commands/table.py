@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from cli import cells, completion
+from cli import cells, command
 from cli.command import ChangefeedArgument, Commands, OutputOption, YesOption, confirm, connected
 from cli.connection import Connection
 from cli.output import Column, Output, plain, print_document, print_line, print_messages, print_warnings
@@ -19,11 +19,11 @@ app = Commands(
 ddl_app = Commands(help="List schema changes, skip one that the target refuses.")
 
 TableArgument = Annotated[
-    str, typer.Argument(help="Name at the source, or id.", metavar="TABLE", autocompletion=completion.tables)
+    str, typer.Argument(help="Name at the source, or id.", metavar="TABLE", autocompletion=command.tables)
 ]
 TablesArgument = Annotated[
     list[str],
-    typer.Argument(help="Names at the source, or ids.", metavar="TABLE...", autocompletion=completion.tables),
+    typer.Argument(help="Names at the source, or ids.", metavar="TABLE...", autocompletion=command.tables),
 ]
 
 KeysArgument = Annotated[
@@ -120,7 +120,7 @@ def move(
     connection: Connection,
     changefeed: ChangefeedArgument,
     table: TableArgument,
-    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE", autocompletion=completion.nodes)],
+    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE", autocompletion=command.nodes)],
 ) -> None:
     """Move a table to another node."""
     request = pb.MoveTableRequest(changefeed=changefeed, table=table, node=node)
@@ -217,7 +217,7 @@ def rejected(
             help="Name at the source, or id.",
             metavar="[TABLE]",
             show_default=False,
-            autocompletion=completion.tables,
+            autocompletion=command.tables,
         ),
     ] = "",
     output: OutputOption = Output.TABLE,

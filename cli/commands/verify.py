@@ -14,8 +14,7 @@ from rich.text import Text
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
 from cli.command import ChangefeedArgument, OutputOption, connected
 from cli.connection import Connection
-from cli.failure import ExitCode, Failure
-from cli.output import Column, Output, plain, print_document, print_line, print_messages
+from cli.output import Column, ExitCode, Failure, Output, plain, print_document, print_line, print_messages
 
 _WORDS = {
     pb.VERIFY_OUTCOME_EQUAL: ("equal", "green"),

@@ -18,7 +18,7 @@ import pytest
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli.connection import Connection, ServerAddress
-from cli.failure import ExitCode, Failure
+from cli.output import ExitCode, Failure
 from devstack.mongodb.server import Client
 from tests.certificates import Certificates
 from tests.component.node.server_process import Server

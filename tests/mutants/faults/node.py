@@ -19,8 +19,8 @@ NODE = (
     ),
     Fault(
         "flags do not override the file",
-        "return cls.parse(_merged(yaml_text.read(text) if text is not None else {}, flags))",
-        "return cls.parse(_merged(flags, yaml_text.read(text) if text is not None else {}))",
+        "return cls.parse(merged(yaml_text.read(text) if text is not None else {}, flags))",
+        "return cls.parse(merged(flags, yaml_text.read(text) if text is not None else {}))",
     ),
     Fault(
         "changefeeds may read the secrets of their node",

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
-from admin.changes import Changes
-from admin.cluster_reader import ClusterReader, ServingNode
+from admin.cluster_reader import Changes, ClusterReader, ServingNode
 from changefeed.lifecycle import ErrorReport
 from coordination.etcd.memory import MemoryEtcd
 from coordination.layout import Layout

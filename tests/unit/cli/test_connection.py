@@ -11,7 +11,7 @@ import pytest
 from admin.services.rpc import CODE_KEY
 from changefeed.errors import ConflictError, CoordinationUnavailable, NotFoundError, SinkUnavailable, SluiceError
 from cli.connection import Connection, ServerAddress
-from cli.failure import ExitCode, Failure
+from cli.output import ExitCode, Failure
 
 
 def test_a_flag_goes_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:

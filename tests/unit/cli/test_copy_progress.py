@@ -22,8 +22,7 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus, LetterTotals
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from cli import cells
-from cli.changefeed_view import changed_line, facts
-from cli.plan_view import print_plan
+from cli.views import changed_line, facts, print_plan
 from coordination import decoded
 from owner.etcd_view import OwnerView
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from cli.changefeed_view import waits_for
+from cli.views import waits_for
 
 OWNED = [pb.Node(name="n1"), pb.Node(name="n2", owner=True)]
 REMOVED = pb.CHANGEFEED_STATE_REMOVED

@@ -13,7 +13,7 @@ from changefeed.records.node import NodeHealth, NodeId, NodeRecord, Role
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import KeyValue, Put
 from coordination.layout import decode, encode
-from node.health_publisher import HealthPublisher
+from node.membership import HealthPublisher
 
 KEY = "/node"
 READY = NodeHealth(ready=True)

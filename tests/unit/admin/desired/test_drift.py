@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admin.desired.drift import differences
+from admin.desired.verbs import differences
 from changefeed.config.configuration import Configuration
 
 _KEPT: dict[str, Any] = {"id": "f", "source": "mongodb://u:p@a/?tls=true", "sink": "mongodb://b", "start": "initial"}

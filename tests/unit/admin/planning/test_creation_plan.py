@@ -9,7 +9,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema, TableSize
-from cli.plan_view import estimate_line
+from cli.views import estimate_line
 
 BIG, VIEW, NEW = TableName("s", "big"), TableName("s", "view"), TableName("s", "new")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admin.preflight.column_obstacles import column_obstacles, column_warnings
+from admin.preflight.table_obstacles import column_obstacles, column_warnings
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.documents.document import Document

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from admin.preflight.privileges import Privileges
-from admin.preflight.series_obstacles import series_obstacles
+from admin.preflight.table_obstacles import series_obstacles
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from admin.cluster_reader import ClusterReader
-from admin.services.checkpoints import EtcdCheckpoints
+from admin.services.verified_changefeed import EtcdCheckpoints
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import Lifecycle, State

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from admin.services.table_troubles import TableFacts, TableTrouble, TroubleKind, standing
+from admin.services.troubles import TableFacts, TableTrouble, TroubleKind, standing
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import PipelineUnavailable
 from changefeed.lifecycle import ErrorReport, State

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from admin.services.table_troubles import TroubleKind, troubles
+from admin.services.troubles import TroubleKind, troubles
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SinkRefused
 from changefeed.event import DdlEvent, DdlType

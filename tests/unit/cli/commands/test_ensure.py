@@ -10,7 +10,7 @@ import pytest
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli.commands import ensure
-from cli.failure import ExitCode, Failure
+from cli.output import ExitCode, Failure
 
 TEXT = "id: {id}\nsource: mongodb://a\nsink: mongodb://b\n"
 

@@ -13,8 +13,7 @@ from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
 from cli import command
 from cli.command import confirm
 from cli.commands.verify import verify
-from cli.failure import ExitCode, Failure
-from cli.output import Output
+from cli.output import ExitCode, Failure, Output
 
 TABLE = pb.VerifyEvent(table=pb.TableVerification(name="shop.a", outcome=pb.VERIFY_OUTCOME_DIFFERENT))
 EQUAL = pb.VerifyEvent(summary=pb.VerifySummary(succeeded=True, outcome=pb.VERIFY_OUTCOME_EQUAL, tables=1, documents=3))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from admin.preflight.deployments.cluster_part import part_of_a_cluster
+from admin.preflight.deployment import part_of_a_cluster
 from admin.preflight.sink_probe import probe_sink
 from admin.preflight.source_probe import probe_source
 from changefeed.capture import Capture

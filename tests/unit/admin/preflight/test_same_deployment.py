@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admin.preflight.deployments.same_deployment import Side, problems
+from admin.preflight.update_effect import Side, other_deployments
 from changefeed.config.uri import ConnectionUri
 
 
@@ -28,7 +28,7 @@ def side(name: str = "source", before: str = "mongodb://a", now: str = "mongodb:
     ],
 )
 def test_the_same_deployment_is_accepted(same: Side) -> None:
-    assert list(problems("f", same)) == []
+    assert list(other_deployments("f", same)) == []
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,6 @@ def test_the_same_deployment_is_accepted(same: Side) -> None:
     ],
 )
 def test_another_one_is_refused(other: Side, told: str) -> None:
-    [problem] = problems("f", other)
+    [problem] = other_deployments("f", other)
     assert told in problem
     assert "changefeed 'f'" in problem

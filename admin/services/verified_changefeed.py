@@ -1,11 +1,4 @@
-"""`RepairRequests`: asks in etcd for rows to be repaired, and waits until their table's node has done it.
-
-    written ──the node repairs the rows at the end of a window──▶ deleted by the node
-       └──the node does not get to it in time──▶ withdrawn
-
-A request survives the death of this process and of the node: the table's next node finds it. It is carried out once then, or more often,
-which changes nothing.
-"""
+"""`EtcdCheckpoints`, `RepairRequests`: what a verification of a running changefeed asks of it through etcd."""
 
 from __future__ import annotations
 
@@ -13,18 +6,54 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from admin.cluster_reader import ClusterReader, follows, tables_of
 from admin.desired.desired_store import DesiredStore
+from changefeed.cluster_time import ClusterTime
+from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId, RepairRequest
 from changefeed.table import TableId
+from owner.etcd_view import OwnerView
+from verify.documents.settling import Passed
+
+_LOOK_EVERY = 0.1
+
+
+class EtcdCheckpoints:
+    def __init__(self, reader: ClusterReader, id: ChangefeedId, stop: threading.Event) -> None:
+        self._reader = reader
+        self._id = id
+        self._stop = stop
+
+    def wait_past(self, passed_ts: ClusterTime, tables: Collection[TableId], patience: timedelta) -> Passed:
+        deadline = time.monotonic() + patience.total_seconds()
+        while True:
+            with self._reader.read() as view:
+                known = view.changefeed(self._id)
+            if not follows(known) or not known.stragglers.keys().isdisjoint(tables):
+                return Passed.STANDING
+            place = _place(known, tables)
+            if place is not None and place.ts > passed_ts:
+                return Passed.PASSED
+            if time.monotonic() >= deadline or self._stop.wait(_LOOK_EVERY):
+                return Passed.OVERDUE
+
+
+def _place(known: OwnerView, tables: Collection[TableId]) -> Position | None:
+    """A table without a node counts with the changefeed's checkpoint: everything before it is downstream."""
+    least = known.status.checkpoint if known.status else None
+    if not tables:
+        return least
+    found = tables_of(known)
+    places = [found.of(table) or least for table in tables]
+    return min((place for place in places if place is not None), default=None)
+
 
 _MOST_BYTES = 64 << 10
 _LARGEST_KEY = 512 << 10
 _PATIENCE = 60.0
-_LOOK_EVERY = 0.1
 
 
 class RepairRequests:

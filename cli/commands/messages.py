@@ -1,4 +1,4 @@
-"""What `sluice read` and `sluice consume` share: they show the messages of a changefeed in order, or make a MongoDB equal to its source."""
+"""`sluice read`, `sluice consume`: show the messages of a changefeed in order, from its files or topics alone, or make a MongoDB equal to its source. They ask no node."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, TypeAlias
 
 import typer
 
+from changefeed.config.options import Mistake
+from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.message_options import FormatName
 from changefeed.errors import ConfigurationError
+from cli.command import reported
 from cli.output import print_line, print_note
 from credentials.logging import LogFormat, set_up
+from sink.files.reading.feed_directory import FeedDirectory
+from sink.files.reading.reader import Reader
+from sink.files.stores.opening import open_store
 from sink.reading.shown import FeedReader
 from sink.reading.stored_message import NOTHING, StoredMessage, Watermark
 
@@ -122,3 +131,94 @@ def _until(reader: FeedReader) -> str:
     behind = len(reader.mark.behind)
     told = "" if not behind else "; 1 table is behind" if behind == 1 else f"; {behind} tables are behind"
     return f"written up to {reader.mark.at}{told}"
+
+
+def read(
+    uri: Annotated[
+        str, typer.Argument(help="The sink of the changefeed.", metavar="file:///DIRECTORY|s3://BUCKET/PREFIX")
+    ],
+    *,
+    follow: Follow = False,
+    table: Table = "",
+    after: After = "",
+    to: To = "",
+    from_start: FromStart = False,
+) -> None:
+    """Show the messages of a changefeed in the order of its source, from its files alone.
+
+    Everything up to the newest watermark is shown, each message once, and then the watermark itself, from which another run can go on. A
+    missing or damaged file is an error.
+    """
+    with reported():
+        wish = Wish(follow=follow, table=table, after=after, to=to, from_start=from_start)
+        wish.check()
+        directory = _directory(uri)
+        identity = directory.identity()
+        carry_out(wish, Reader(directory, wish.mark(identity.feed)), identity.feed, identity.life)
+
+
+def _directory(uri: str) -> FeedDirectory:
+    try:
+        return FeedDirectory(open_store(FileSinkOptions.parse(uri).place))
+    except Mistake as mistake:
+        raise ConfigurationError([f"uri: {mistake}"]) from None
+
+
+def consume(
+    uri: Annotated[
+        str,
+        typer.Argument(
+            help="The sink of the changefeed, with its options: those for the connection, topic and claims matter.",
+            metavar="kafka://HOST:PORT,../PREFIX",
+        ),
+    ],
+    *,
+    follow: Follow = False,
+    table: Table = "",
+    after: After = "",
+    to: To = "",
+    from_start: FromStart = False,
+) -> None:
+    """Show the messages of a changefeed in the order of its source, from its topics alone (format sluice).
+
+    Everything up to the newest watermark is shown, each message once, and then the watermark itself. Repeats are dropped, DDL is in its
+    place. No consumer group is used, and nothing is saved in the brokers. Messages that a topic has removed are an error.
+
+    With --to, the target is equal to the source at each watermark that is reached. Killed at any moment, it goes on where it ended. What was
+    read and not shown yet is kept in a temporary file (SQLITE_TMPDIR says where).
+    """
+    from sink.kafka.brokers.clients import kafka_clients  # noqa: PLC0415 - it loads the client of Kafka, which no other command needs
+    from sink.kafka.reading.kafka_reader import KafkaReader  # noqa: PLC0415 - as above
+
+    with reported():
+        wish = Wish(follow=follow, table=table, after=after, to=to, from_start=from_start)
+        wish.check()
+        options = _options(uri)
+        claims = open_store(options.claims) if options.claims is not None else None
+        reader = KafkaReader(
+            partial(kafka_clients, options), options, claims=claims, whole=bool(to), progress=_tell_progress
+        )
+        with closing(reader):
+            feed, life = reader.identity()
+            reader.mark = wish.mark(feed)
+            carry_out(wish, reader, feed, life)
+
+
+def _tell_progress(messages: int) -> None:
+    print_note(f"read {messages:,} messages")
+
+
+def _options(uri: str) -> KafkaSinkOptions:
+    try:
+        if not uri.startswith("kafka://"):
+            raise Mistake("found another scheme; write kafka://HOST:PORT/PREFIX, or use sluice read for files")
+        options = KafkaSinkOptions.parse(uri)
+    except Mistake as mistake:
+        raise ConfigurationError([f"uri: {mistake}"]) from None
+    if options.messages.format is not FormatName.SLUICE:
+        raise ConfigurationError(
+            [
+                f"uri: found format={options.messages.format}; only messages in the format sluice say what a consumer has to know"
+            ]
+        )
+    return options

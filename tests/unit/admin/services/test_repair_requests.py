@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from admin.desired.repair_requests import parts
+from admin.services.verified_changefeed import parts
 
 
 def test_a_request_is_bounded_in_bytes_and_a_large_key_has_one_of_its_own() -> None:

@@ -1,1 +1,0 @@
-"""Which deployments the sides of a changefeed are."""
