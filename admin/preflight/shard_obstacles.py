@@ -16,7 +16,7 @@ from changefeed.table import TableName
 from credentials.secrets import expanded
 from sink.mongodb.connection import connect
 from sink.mongodb.errors import translated
-from sink.mongodb.rows.placing.shard_keys import shard_key_of
+from sink.mongodb.rows.placing import shard_key_of
 
 _READER, _MANAGER = ("clusterMonitor", "admin"), ("clusterManager", "admin")
 _SHARDING = ("enableSharding", "splitChunk", "moveChunk")

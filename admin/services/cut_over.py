@@ -30,10 +30,9 @@ from changefeed.table import TableKind
 from credentials.redaction import redacted
 from credentials.secrets import expanded
 from owner.etcd_view import OwnerView
-from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Commander
 from sink.mongodb.connection import connect
-from sink.mongodb.ddl.ttl import restore_ttl
+from sink.mongodb.ddl.ddl_commands import DdlCommand, restore_ttl
 from source.write_block import LIFTED_BY
 
 _MOST_NAMED = 5

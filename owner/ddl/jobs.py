@@ -165,7 +165,7 @@ class InFlightDdl:
 
     A successor (the next owner, or the new jobs of a restarted changefeed) waits for its predecessor's calls: no UUID guards a create, so a
     create that took effect after the successor's drop would bring the table back. The commands end with the session at the latest
-    (`sink/mongodb/command.py`), which limits the wait. Index builds, renames and sharding may take hours and are not included.
+    (`sink/mongodb/ddl/ddl_commands.py`), which limits the wait. Index builds, renames and sharding may take hours and are not included.
     """
 
     def __init__(self, permit: Callable[[], float]) -> None:

@@ -29,9 +29,8 @@ from changefeed.errors import (
     SinkUnavailable,
     SluiceError,
 )
-from sink.mongodb.connection import Client
+from sink.mongodb.connection import LATE, Client, majority_point, stalled, stalled_at, write_time
 from sink.mongodb.errors import translate
-from sink.mongodb.majority import LATE, majority_point, stalled, stalled_at, write_time
 
 Permit: TypeAlias = Callable[[], float]
 """Seconds for which writing is still allowed; zero or less means never again. It is called before each command."""

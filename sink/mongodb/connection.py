@@ -1,21 +1,29 @@
-"""`connect`: the client of a MongoDB target."""
+"""`connect`: the client of a MongoDB target, and what the target says about itself: whether it is a router, and how far its majority is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import pymongo
+from bson.errors import BSONError
 from pymongo import MongoClient
+from pymongo.errors import PyMongoError
 
+from changefeed.cluster_time import ClusterTime, MajorityPoint
 from changefeed.config.uri import not_the_primary, refused_at_target
-from changefeed.errors import ConfigurationError, SinkRefused
+from changefeed.errors import ConfigurationError, SinkMajorityStalled, SinkRefused
 from changefeed.table import TableName
 from credentials.clients import open_client
-from sink.mongodb.errors import translated
+from sink.mongodb.errors import answer_of, translated
 
 Client: TypeAlias = MongoClient[dict[str, Any]]
 
 _DEFAULTS: Mapping[str, Any] = {"appname": "sluice", "serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000}
+LATE = frozenset({50, 64})
+"""MaxTimeMSExpired and WriteConcernFailed, as write concern errors: the primary has the write, its majority does not have it."""
+
+_LONGEST_LOOK_SECONDS = 2.0
 
 
 def connect(uri: str) -> Client:
@@ -46,3 +54,34 @@ def holds_documents(client: Client, name: TableName) -> bool:
     """By a plain command: servers have collections whose names the driver refuses, such as `a..b`."""
     find = {"find": name.coll, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
     return bool(client[name.db].command(find)["cursor"]["firstBatch"])
+
+
+def majority_point(client: Client) -> MajorityPoint | None:
+    """None for a router. Raises the driver's errors."""
+    with pymongo.timeout(_LONGEST_LOOK_SECONDS):
+        return MajorityPoint.of_hello(client.admin.command("hello"))
+
+
+def stalled(client: Client, doing: str) -> SinkMajorityStalled:
+    """The error for a write that the primary applied and the majority did not acknowledge."""
+    try:
+        point = majority_point(client)
+    except (PyMongoError, BSONError) as error:
+        return _stalled(doing, f"its primary did not report how far its majority is: {answer_of(error)}")
+    return stalled_at(point, doing)
+
+
+def stalled_at(point: MajorityPoint | None, doing: str) -> SinkMajorityStalled:
+    if point is None:
+        return _stalled(doing, "a shard's majority has not acknowledged it; look for members that are down")
+    return _stalled(doing, str(point) if point.behind else "its majority was late, and has caught up since")
+
+
+def write_time(reply: Mapping[str, Any]) -> tuple[ClusterTime, int] | None:
+    """The time and term of the primary's write, from its reply; a router's reply has neither."""
+    at = reply.get("opTime")
+    return (ClusterTime.from_bson(at["ts"]), int(at["t"])) if isinstance(at, Mapping) else None
+
+
+def _stalled(doing: str, why: str) -> SinkMajorityStalled:
+    return SinkMajorityStalled(f"{doing}: not durable at the target yet: {why}")

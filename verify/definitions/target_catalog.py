@@ -13,8 +13,8 @@ from changefeed.documents.document import Document
 from changefeed.errors import SinkRefused
 from changefeed.records.ddl import ObservedTable
 from changefeed.table import SYSTEM_DATABASES, TableName
-from sink.mongodb.codes import NAMESPACE_NOT_FOUND
 from sink.mongodb.connection import Client
+from sink.mongodb.ddl.ddl_commands import NAMESPACE_NOT_FOUND
 from sink.mongodb.errors import translated
 
 _THREADS = 8

@@ -56,15 +56,12 @@ from sink.ddl import (
     parts_of,
     shard_copy,
 )
-from sink.mongodb.codes import NAMESPACE_NOT_FOUND, UUID_MISMATCH
-from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Permit
-from sink.mongodb.connection import Client
-from sink.mongodb.ddl.ddl_commands import Target, commands
+from sink.mongodb.connection import LATE, Client, stalled
+from sink.mongodb.ddl.ddl_commands import NAMESPACE_NOT_FOUND, UUID_MISMATCH, DdlCommand, Target, commands
 from sink.mongodb.ddl.ddl_effect import DdlEffect, effect, refusal
 from sink.mongodb.ddl.table_spread import TableSpread
 from sink.mongodb.errors import code_of, duplicate_key, translate, translated
-from sink.mongodb.majority import LATE, stalled
 
 _log = structlog.get_logger(__name__)
 

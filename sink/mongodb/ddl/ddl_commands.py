@@ -1,4 +1,4 @@
-"""`commands`: the commands that carry out one DDL at the target. Pure: they can be read and tested without a server.
+"""`DdlCommand`: one command for the target, as a value; `commands`: those that carry out one DDL. Pure.
 
 Each command may be sent twice. If it names an observed collection and the target is 6.0 or later, it carries that collection's
 UUID (collMod, createIndexes, dropIndexes, drop, renameCollection within a database, and its dropTarget): the target then refuses
@@ -12,8 +12,8 @@ that still has the featureCompatibilityVersion of 5.0 takes none at all, and is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, assert_never
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, assert_never
 
 from bson.binary import UUID_SUBTYPE, Binary
 
@@ -22,7 +22,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType
 from changefeed.records.ddl import Observation, ObservedTable
-from changefeed.table import TableName
+from changefeed.table import TableName, TableSchema
 from sink.ddl import (
     BeginAgain,
     CreateIndexes,
@@ -36,11 +36,63 @@ from sink.ddl import (
     SingleDdl,
     Skip,
 )
-from sink.mongodb.codes import INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND
-from sink.mongodb.command import DdlCommand
 from sink.mongodb.ddl.definition_match import plain_clustered_index, plain_timeseries
-from sink.mongodb.ddl.index_translation import SIMPLE, index_specification, without_version
-from sink.mongodb.ddl.ttl import NEVER_SECONDS, NEVER_SECONDS_BEFORE_6_0, index_expiry, modified_expiry, table_expiry
+from sink.mongodb.ddl.target_definition import (
+    EXPIRY,
+    NEVER_SECONDS,
+    NEVER_SECONDS_BEFORE_6_0,
+    SIMPLE,
+    index_expiry,
+    index_specification,
+    modified_expiry,
+    table_expiry,
+    without_version,
+)
+
+UUID_MISMATCH = 361
+NAMESPACE_NOT_FOUND = 26
+INDEX_NOT_FOUND = 27
+
+
+_GUARD = "collectionUUID"
+_BRIEF = frozenset({"create", "collMod", "dropIndexes", "drop"})
+
+
+@dataclass(frozen=True, slots=True)
+class DdlCommand:
+    """`settled`: error codes which mean that the target already has the wanted state."""
+
+    db: str
+    body: Mapping[str, Any]
+    settled: frozenset[int] = field(default=frozenset())
+
+    @property
+    def brief(self) -> bool:
+        """A brief command takes effect within the permit or never: a late one could undo the work of the next owner. Others may take hours.
+
+        A rename is brief within a database; into another one it copies the table.
+        """
+        verb = next(iter(self.body))
+        if verb == "renameCollection":
+            return TableName.parse(self.body[verb]).db == TableName.parse(self.body["to"]).db
+        return verb in _BRIEF
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the target refuses it if another collection has the name."""
+        return _GUARD in self.body
+
+    def unguarded(self) -> Self:
+        """For a target that takes no UUIDs."""
+        body = {name: value for name, value in self.body.items() if name != _GUARD}
+        return replace(self, body=body | ({"dropTarget": True} if "dropTarget" in body else {}))
+
+    def __str__(self) -> str:
+        """`createIndexes on shop.orders`."""
+        verb, subject = next(iter(self.body.items()))
+        subject = str(subject)
+        return f"{verb} on {subject if self.db == 'admin' else f'{self.db}.{subject}'}"
+
 
 WIRE_4_4, WIRE_6_0 = 9, 17
 
@@ -245,3 +297,16 @@ def _is_series(table: ObservedTable | None) -> bool:
 
 def _indexes_of(table: ObservedTable | None) -> list[dict[str, Any]]:
     return [] if table is None else [index.decode() for index in table.indexes]
+
+
+def restore_ttl(name: TableName, schema: TableSchema) -> tuple[DdlCommand, ...]:
+    """The commands for cut-over: they give a table the source's expiries. `name` is its downstream name. They may be run again."""
+    commands = []
+    options = schema.options.decode()
+    if EXPIRY in options:
+        commands.append(DdlCommand(name.db, {"collMod": name.coll, EXPIRY: options[EXPIRY]}))
+    for index in (specification.decode() for specification in schema.indexes):
+        if EXPIRY in index:
+            expiry = {"name": index["name"], EXPIRY: index_expiry(index, Ttl.COPIED)[EXPIRY]}
+            commands.append(DdlCommand(name.db, {"collMod": name.coll, "index": expiry}))
+    return tuple(commands)

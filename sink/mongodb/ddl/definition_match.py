@@ -16,8 +16,7 @@ import bson
 
 from changefeed.config.configuration import Ttl
 from changefeed.documents.document import Document
-from sink.mongodb.ddl.index_translation import index_specification, without_version
-from sink.mongodb.ddl.ttl import EXPIRY
+from sink.mongodb.ddl.target_definition import EXPIRY, index_specification, without_version
 
 _OPTIONS_NOT_COMPARED = frozenset({"uuid", "idIndex", "temp", "autoIndexId", "flags", "recordPreImages"})
 _OPTION_DEFAULTS: Mapping[str, Any] = {

@@ -21,8 +21,8 @@ from changefeed.documents.document import Document
 from changefeed.errors import DdlRefused
 from changefeed.table import TableName
 from changefeed.table_layout import TableLayout
-from sink.mongodb.command import DdlCommand
 from sink.mongodb.connection import Client
+from sink.mongodb.ddl.ddl_commands import DdlCommand
 from sink.mongodb.errors import translate, translated
 
 _MOST_ON_A_SHARD = 16

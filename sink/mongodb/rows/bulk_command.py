@@ -19,8 +19,13 @@ from changefeed.event import RowType
 from changefeed.table import TableName
 from sink.mongodb.rows.bulk_plan import Batch, phase
 from sink.mongodb.rows.statements.exact_insert import exact_insert, holds_zero_time
-from sink.mongodb.rows.statements.update_pipeline import Inexpressible, TranslatedUpdate
-from sink.mongodb.rows.statements.update_translation import NO_REMOVED, plain_sets, translate
+from sink.mongodb.rows.statements.update_translation import (
+    NO_REMOVED,
+    Inexpressible,
+    TranslatedUpdate,
+    plain_sets,
+    translate,
+)
 from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)

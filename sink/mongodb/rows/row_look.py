@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from changefeed.documents.row_key import row_key
 from sink.mongodb.commander import Commander
 from sink.mongodb.rows.bulk_command import document_command, places_command, present_command
-from sink.mongodb.rows.placing.whole_key import key_of_document
+from sink.mongodb.rows.row_place import key_of_document
 from sink.mongodb.rows.unexplained import OpenRow
 from sink.row import FetchRow, RowChange, SourceRow
 

@@ -11,11 +11,10 @@ from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
-from sink.mongodb.rows.bulk_plan import Limits
-from sink.mongodb.rows.command_sizes import CommandSizes
-from sink.mongodb.rows.placing.shard_keys import ShardKeys
-from sink.mongodb.rows.placing.whole_key import id_alone
-from sink.mongodb.rows.side_by_side import SideBySide
+from sink.mongodb.rows.batch_sender import SideBySide
+from sink.mongodb.rows.bulk_plan import CommandSizes, Limits
+from sink.mongodb.rows.placing import ShardKeys
+from sink.mongodb.rows.row_place import id_alone
 from sink.mongodb.rows.write_run import WriteRun
 from sink.row import AskedRows, FetchRow, RowChange, Sole, SourceRow, TargetTable, Turns, Unfinished, WriteResult
 

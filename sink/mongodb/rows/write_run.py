@@ -47,7 +47,7 @@ from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander, Send, TakesTooLong
 from sink.mongodb.errors import unauthorized_code
 from sink.mongodb.letters.open_letters import OpenLetters
-from sink.mongodb.rows.batch_sender import BatchSender
+from sink.mongodb.rows.batch_sender import BatchSender, Sent, SideBySide
 from sink.mongodb.rows.bulk_command import (
     BulkOutcome,
     Refusal,
@@ -60,12 +60,8 @@ from sink.mongodb.rows.bulk_command import (
     renewal_commands,
     too_large_to_replace,
 )
-from sink.mongodb.rows.bulk_plan import Batch, Limits, new_fields_apart, plan, upserted
-from sink.mongodb.rows.command_sizes import FIRST, CommandSizes
-from sink.mongodb.rows.placing.place import Move, as_written, is_looked_for, of_different_rows, place
-from sink.mongodb.rows.placing.row_exchange import exchanged
-from sink.mongodb.rows.placing.shard_keys import ShardKeys
-from sink.mongodb.rows.placing.whole_key import id_alone
+from sink.mongodb.rows.bulk_plan import FIRST, Batch, CommandSizes, Limits, new_fields_apart, plan, upserted
+from sink.mongodb.rows.placing import ShardKeys, exchanged
 from sink.mongodb.rows.refusals import (
     DOLLAR_NAME,
     IMMUTABLE,
@@ -77,13 +73,12 @@ from sink.mongodb.rows.refusals import (
     told,
 )
 from sink.mongodb.rows.row_look import Compared, RowLook
+from sink.mongodb.rows.row_place import Move, as_written, id_alone, is_looked_for, of_different_rows, place
 from sink.mongodb.rows.row_rewrite import RowRewrite
-from sink.mongodb.rows.side_by_side import Sent, SideBySide
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time
-from sink.mongodb.rows.statements.update_pipeline import Inexpressible
+from sink.mongodb.rows.statements.update_translation import Inexpressible
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
-from sink.mongodb.rows.waiting.waiting_rows import Chain, WaitingRows
-from sink.mongodb.rows.waiting.waiting_tries import WaitingTries
+from sink.mongodb.rows.waiting import Chain, WaitingRows, WaitingTries
 from sink.row import FetchRow, RowChange, Sole, SourceRow, Turns, Unfinished, Write, WriteResult
 
 _log = structlog.get_logger(__name__)

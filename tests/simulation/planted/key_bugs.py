@@ -19,7 +19,7 @@ _ASKS_FOR_ROW_KEYS = (
     "sink.mongodb.rows.bulk_plan",
     "sink.mongodb.rows.row_look",
     "sink.mongodb.rows.unexplained",
-    "sink.mongodb.rows.waiting.waiting_rows",
+    "sink.mongodb.rows.waiting",
 )
 
 

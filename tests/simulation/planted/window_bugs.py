@@ -25,9 +25,9 @@ from processor.task.rows.applier import Applier
 from processor.task.window_task import replicate_window
 from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander
+from sink.mongodb.connection import write_time
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
-from sink.mongodb.majority import write_time
-from sink.mongodb.rows.command_sizes import CommandSizes
+from sink.mongodb.rows.bulk_plan import CommandSizes
 from tests.simulation.planted.bug import Bug
 
 

@@ -17,20 +17,47 @@ Most events become a classic operator document, which is the cheapest. An aggreg
 order (5.0+: numeric names by number), whatever the given order is, so it is used only if the event has this order; an update that the
 source's user wrote with `$set` always has. A pipeline appends in the given order. Both keep the place of existing fields, so the target
 becomes equal to the source byte by byte.
+
+**A pipeline** can address any field and truncate any array.
+
+A worked example. `arr` was truncated to two elements and `arr.1.b` was set, so
+
+    $replaceWith: $mergeObjects of $$ROOT and an object with "arr":
+        when it is an array:    the first element of $slice [arr, 2], then [its second with "b" set], then the rest
+        otherwise:              unchanged
+
+**Names.** A path in an expression cannot name a field `a.b`, `$a` or ``. `$setField` can, but only from 5.0 on; `$mergeObjects`,
+`$objectToArray` and `$arrayToObject` can on all servers.
+
+**Shape.** A pipeline leaves a part unchanged if it does not have the shape that the path needs. `fits` is the condition that all parts
+have it. It is added to the filter of the update, so that a document of another shape counts as missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from sink.mongodb.rows.statements.update_pipeline import TranslatedUpdate, pipeline
+from sink.mongodb.rows.statements.document_edit import (
+    DocumentPath,
+    Edit,
+    EditNode,
+    RemoveField,
+    SetField,
+    edits_of,
+    in_order,
+    shape_of,
+    stages_of,
+)
+
+Expression: TypeAlias = Any
+"""An aggregation expression: any BSON value."""
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -45,6 +72,33 @@ _NOTHING_ELSE = frozenset(
         NO_REMOVED + _NO_TRUNCATED + _NO_PATHS + b"\0",
     }
 )
+_ALL_THE_REST = 2**31 - 1
+_MOST_PARTS = 20
+"""Of a path in a pipeline. A server accepts 200 levels in a command, and each part takes up to nine."""
+
+
+class Inexpressible(Exception):
+    """No statement has the effect of the update, because it changes something too deep: see `row_rewrite.py`."""
+
+
+class TranslatedUpdate(NamedTuple):
+    """`operation` is an operator document or a pipeline; `fits` is the condition on the document, of a pipeline."""
+
+    operation: Mapping[str, Any] | list[dict[str, Any]]
+    fits: Expression | None = None
+    absent: tuple[str, ...] = ()
+    """The fields that must not exist."""
+    upserts: bool = False
+    """Whether the update creates a missing document, as updates in a user's `applyOps` do."""
+
+
+class _Part(NamedTuple):
+    """A child whose value is in a variable."""
+
+    value: str
+
+
+_Child: TypeAlias = EditNode | SetField | RemoveField | _Part
 
 
 def translate(description: bytes, *, first: bool = False) -> TranslatedUpdate | None:
@@ -134,3 +188,176 @@ def _operators(updated: Mapping[str, Any], removed: list[str]) -> dict[str, Any]
     if removed:
         operators["$unset"] = dict.fromkeys(removed, "")
     return operators
+
+
+def pipeline(update: RawBSONDocument) -> TranslatedUpdate:
+    """Translates an `updateDescription`."""
+    edits = list(_edits(update))
+    conditions = [_distinct("$$ROOT"), *_conditions(shape_of(edits), "$$ROOT")]
+    return TranslatedUpdate(operation=_stages(edits), fits={"$and": conditions})
+
+
+def _stages(edits: Iterable[tuple[DocumentPath, Edit]]) -> list[dict[str, Any]]:
+    return [{"$replaceWith": _fields(root.children, "$$ROOT")} for root in stages_of(edits)]
+
+
+def _edits(update: RawBSONDocument) -> Iterator[tuple[DocumentPath, Edit]]:
+    for path, edit in edits_of(update, (update.get("updatedFields") or {}).items()):
+        if len(path) > _MOST_PARTS:
+            raise Inexpressible
+        yield path, edit
+
+
+def _changed(node: EditNode, current: Expression) -> Expression:
+    """`current` with the node's changes, or unchanged if it does not have the shape for them."""
+    if node.creates:
+        current = _if(_is_missing(current), {"$literal": {}}, current)
+    if node.unclear:
+        edited = _if({"$or": [_is_array("$$v"), _is_document("$$v")]}, _either(node), "$$v")
+    elif node.array:
+        edited = _if(_is_array("$$v"), _elements(node.children, "$$v", node.size), "$$v")
+    else:
+        edited = _if(_is_document("$$v"), _fields(node.children, "$$v"), "$$v")
+    return {"$let": {"vars": {"v": current}, "in": edited}}
+
+
+def _either(node: EditNode) -> Expression:
+    """Of an array or a document. Each new part is stated once, for both: a pipeline would double with each level otherwise."""
+    parts: dict[str, Expression] = {}
+    children: dict[str | int, _Child] = {}
+    for name, child in node.children.items():
+        if isinstance(child, RemoveField):
+            children[name] = child
+            continue
+        part = f"p{len(parts)}"
+        here = _if(_is_array("$$v"), {"$arrayElemAt": ["$$v", int(name)]}, _field("$$v", str(name)))
+        parts[part] = _element(child, here)
+        children[name] = _Part(f"$${part}")
+    return {"$let": {"vars": parts, "in": _if(_is_array("$$v"), _elements(children, "$$v"), _fields(children, "$$v"))}}
+
+
+def _fields(children: Mapping[str | int, _Child], document: str) -> Expression:
+    """The document without the removed fields, merged with each set field in order: an existing field keeps its place."""
+    removed = [str(name) for name, child in children.items() if isinstance(child, RemoveField)]
+    layers: list[Expression] = [_without(removed, document) if removed else document]
+    constants: dict[str, Any] = {}
+    for name, child in children.items():
+        match child:
+            case SetField(value):
+                if not constants:
+                    layers.append({"$literal": constants})
+                constants[str(name)] = value
+            case EditNode():
+                layers.append(_object(str(name), _changed(child, _field(document, str(name)))))
+                constants = {}
+            case _Part():
+                layers.append(_object(str(name), child.value))
+                constants = {}
+    return {"$mergeObjects": layers}
+
+
+def _without(names: list[str], document: str) -> Expression:
+    kept = {"$not": [{"$in": ["$$this.k", {"$literal": names}]}]}
+    return {"$arrayToObject": {"$filter": {"input": {"$objectToArray": document}, "cond": kept}}}
+
+
+def _field(document: str, name: str) -> Expression:
+    """The value of a field of a document variable. For most names it is a plain path."""
+    if _plain(name):
+        return f"{document}.{name}"
+    named = {"$filter": {"input": {"$objectToArray": document}, "cond": {"$eq": ["$$this.k", {"$literal": name}]}}}
+    return {"$arrayElemAt": [{"$map": {"input": named, "in": "$$this.v"}}, 0]}
+
+
+def _object(name: str, value: Expression) -> Expression:
+    """A document with this one field; empty when the value is missing."""
+    if _plain(name):
+        return {name: value}
+    there = {"$filter": {"input": [{"k": {"$literal": name}, "v": value}], "cond": {"$not": [_is_missing("$$this.v")]}}}
+    return {"$arrayToObject": there}
+
+
+def _plain(name: str) -> bool:
+    return name != "" and "." not in name and "$" not in name
+
+
+def _elements(children: Mapping[str | int, _Child], array: str, size: int | None = None) -> Expression:
+    """The array with its changed elements: its slices and the new elements, concatenated, padded with null where it is too short."""
+    base: Expression = array
+    if size is not None:
+        base = {"$slice": [array, size]} if size else {"$literal": []}
+    pieces: list[Expression] = []
+    begin = 0
+    for index, child in in_order(children):
+        if index > begin:
+            pieces += _padded("$$a", begin, index)
+        pieces.append([_element(child, {"$arrayElemAt": ["$$a", index]})])
+        begin = index + 1
+    if not pieces:
+        return base
+    pieces.append({"$slice": ["$$a", begin, _ALL_THE_REST]})
+    return {"$let": {"vars": {"a": base}, "in": {"$concatArrays": pieces}}}
+
+
+def _element(child: _Child, current: Expression) -> Expression:
+    match child:
+        case SetField(value):
+            return {"$literal": value}
+        case RemoveField():
+            return {"$literal": None}
+        case EditNode():
+            return _changed(child, current)
+        case _Part(value):
+            return value
+
+
+def _padded(array: str, begin: int, end: int) -> list[Expression]:
+    missing = {"$range": [{"$max": [begin, {"$size": array}]}, end]}
+    return [
+        {"$slice": [array, begin, end - begin]},
+        {"$map": {"input": missing, "in": {"$literal": None}}},
+    ]
+
+
+def _conditions(node: EditNode, current: str) -> list[Expression]:
+    """The conditions on the embedded documents and arrays of a variable's value."""
+    conditions: list[Expression] = []
+    for name, child in () if node.unclear else node.nodes():
+        if node.array:
+            part = _if(_is_array(current), {"$arrayElemAt": [current, int(name)]}, "$$REMOVE")
+        else:
+            part = _if(_is_document(current), _field(current, str(name)), "$$REMOVE")
+        shapely = {"$and": [_shape(child, "$$v"), *_conditions(child, "$$v")]}
+        conditions.append({"$let": {"vars": {"v": part}, "in": shapely}})
+    return conditions
+
+
+def _shape(node: EditNode, current: str) -> Expression:
+    shapes = [_is_array(current)] if node.array or node.unclear else []
+    if not node.array:
+        shapes.append({"$and": [_is_document(current), _distinct(current)]})
+    if node.creates:
+        shapes.append(_is_missing(current))
+    return {"$or": shapes}
+
+
+def _distinct(document: Expression) -> Expression:
+    """Whether no name stands twice in it. A pipeline would leave out one of the two, and servers from 5.0 on may end when they log such a change."""
+    names = {"$objectToArray": {"$mergeObjects": [document]}}
+    return {"$eq": [{"$size": {"$objectToArray": document}}, {"$size": names}]}
+
+
+def _is_array(value: Expression) -> Expression:
+    return {"$isArray": [value]}
+
+
+def _is_document(value: Expression) -> Expression:
+    return {"$eq": [{"$type": value}, "object"]}
+
+
+def _is_missing(value: Expression) -> Expression:
+    return {"$eq": [{"$type": value}, "missing"]}
+
+
+def _if(condition: Expression, then: Expression, otherwise: Expression) -> Expression:
+    return {"$cond": [condition, then, otherwise]}

@@ -14,10 +14,10 @@ from bson import Timestamp
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import FencedError, SinkMajorityStalled, SinkUnavailable, SluiceError
 from changefeed.table import TableId, TableName
-from sink.mongodb.command import DdlCommand
 from sink.mongodb.commander import Commander
+from sink.mongodb.connection import LATE
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
-from sink.mongodb.majority import LATE
+from sink.mongodb.ddl.ddl_commands import DdlCommand
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import RowWriterOptions
 from sink.row import TargetTable

@@ -12,7 +12,7 @@ from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
 from pymongo.errors import BulkWriteError
 
 from changefeed.position import Window
-from sink.mongodb.rows.waiting.waiting_rows import WaitingRows
+from sink.mongodb.rows.waiting import WaitingRows
 from sink.row import RowChange
 from source.connection import Client
 from tests.component.processor.windowing import Windowing

@@ -30,10 +30,9 @@ from sink.ddl import (
     Skip,
     names_of,
 )
-from sink.mongodb.command import DdlCommand
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
-from sink.mongodb.ddl.ddl_commands import Target, commands
+from sink.mongodb.ddl.ddl_commands import DdlCommand, Target, commands
 from tests.component.sink.mongodb.ddl.ddl_cases import (
     CASES,
     Case,

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sink.mongodb.rows.statements.document_edit import changed, edited, fits
-from sink.mongodb.rows.statements.update_pipeline import Inexpressible, pipeline
-from sink.mongodb.rows.statements.update_translation import translate
+from sink.mongodb.rows.statements.update_translation import Inexpressible, pipeline, translate
 from tests.unit.sink.mongodb.rows import update_model
 from tests.unit.sink.mongodb.rows.update_cases import Case, cases, describe
 

@@ -12,8 +12,8 @@ import pytest
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from sink.mongodb.commander import TargetReply
+from sink.mongodb.rows.batch_sender import Sent, SideBySide, halves
 from sink.mongodb.rows.bulk_plan import Batch
-from sink.mongodb.rows.side_by_side import Sent, SideBySide, halves
 from sink.row import RowChange, TargetTable
 from tests.until import PATIENCE_SECONDS
 

@@ -8,8 +8,7 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 from hypothesis import given, settings
 
-from sink.mongodb.rows.statements.update_pipeline import TranslatedUpdate, pipeline
-from sink.mongodb.rows.statements.update_translation import translate
+from sink.mongodb.rows.statements.update_translation import TranslatedUpdate, pipeline, translate
 from tests.unit.sink.mongodb.rows.update_cases import Case, cases
 from tests.unit.sink.mongodb.rows.update_model import Refused, apply, fits, there
 

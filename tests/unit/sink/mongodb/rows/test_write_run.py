@@ -14,11 +14,9 @@ from changefeed.errors import Divergence
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander, Send, TargetReply
-from sink.mongodb.rows.batch_sender import BatchSender
-from sink.mongodb.rows.bulk_plan import Batch, Limits
-from sink.mongodb.rows.command_sizes import CommandSizes
-from sink.mongodb.rows.placing.shard_keys import ShardKeys
-from sink.mongodb.rows.side_by_side import SideBySide
+from sink.mongodb.rows.batch_sender import BatchSender, SideBySide
+from sink.mongodb.rows.bulk_plan import Batch, CommandSizes, Limits
+from sink.mongodb.rows.placing import ShardKeys
 from sink.mongodb.rows.write_run import WriteRun
 from sink.row import RowChange, TargetTable, WriteResult
 

@@ -1,4 +1,4 @@
-"""`WaitingTries`: tries changes again that a unique index refused.
+"""`WaitingRows`: changes that a unique index refused, with later changes of their rows; `WaitingTries`: how they get in at last.
 
 In a replay a row of the target may already have a value that, at this point of the history, another row has. A later change removes the value
 from the other row. So the waiting changes are tried again at the end of the run, while some succeed:
@@ -14,17 +14,70 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from changefeed.documents.row_key import row_key
 from changefeed.errors import RowRejected
+from changefeed.event import RowType
 from changefeed.table import TableName
 from sink.mongodb.commander import Commander
-from sink.mongodb.rows.placing.row_exchange import exchanged
+from sink.mongodb.rows.bulk_command import Refusal
+from sink.mongodb.rows.placing import exchanged
 from sink.mongodb.rows.row_look import RowLook
 from sink.mongodb.rows.row_rewrite import RowRewrite
 from sink.mongodb.rows.unexplained import Unexplained
-from sink.mongodb.rows.waiting.waiting_rows import Chain, WaitingRows
 from sink.row import RowChange, Unfinished
+
+
+class Chain(NamedTuple):
+    """Changes of one key. `refusal` is that of the first change; `replay`: whether the first change may have been applied before."""
+
+    refusal: Refusal
+    changes: list[RowChange]
+    replay: bool
+
+
+class WaitingRows:
+    """One chain for each key, in order."""
+
+    def __init__(self) -> None:
+        self._chains: dict[tuple[TableName, bytes], Chain] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return sum(len(chain.changes) for chain in self._chains.values())
+
+    def begin(self, change: RowChange, refusal: Refusal, *, replay: bool) -> None:
+        self._chains[_identity(change)] = Chain(refusal, [change], replay)
+        self.bytes += change.size
+
+    def restore(self, chain: Chain) -> None:
+        self._chains[_identity(chain.changes[0])] = chain
+        self.bytes += sum(change.size for change in chain.changes)
+
+    def has(self, change: RowChange) -> bool:
+        """Whether earlier changes of the row wait."""
+        return bool(self._chains) and _identity(change) in self._chains
+
+    def queue(self, change: RowChange) -> bool:
+        """Whether the change has to wait, too. A delete or a whole document removes the chain of its key and does not wait."""
+        if not self._chains or (identity := _identity(change)) not in self._chains:
+            return False
+        if change.type is RowType.UPDATE:
+            self._chains[identity].changes.append(change)
+            self.bytes += change.size
+            return True
+        self.bytes -= sum(waiting.size for waiting in self._chains.pop(identity).changes)
+        return False
+
+    def take(self) -> list[Chain]:
+        """Removes and returns all chains, in the order in which they began."""
+        chains, self._chains, self.bytes = self._chains, {}, 0
+        return list(chains.values())
+
+
+def _identity(change: RowChange) -> tuple[TableName, bytes]:
+    return change.table.name, row_key(change.key)
 
 
 class Again(Protocol):

@@ -1,8 +1,8 @@
-"""`index_expiry`, `table_expiry`, `restore_ttl`: expiry is off at the target during replication, and restored at cut-over. Pure.
+"""A definition as the target gets it: an index that createIndexes accepts, and expiry that is off until cut-over. Pure.
 
-A target that expires documents races with updates that are still to be replicated: it would delete a document whose date is extended
-at the source, and the update would find no document. So under `ttl: deferred` only the source expires documents, and its deletes are
-replicated. The schema store keeps the source's values; `restore_ttl` sets them at cut-over.
+**Expiry.** A target that expires documents races with updates that are still to be replicated: it would delete a document whose date is
+extended at the source, and the update would find no document. So under `ttl: deferred` only the source expires documents, and its deletes
+are replicated. The schema store keeps the source's values; `restore_ttl` sets them at cut-over.
 
 For a TTL index, off means the largest `expireAfterSeconds` that the server accepts: before 5.1 an index without expiry cannot get one
 later, and this index already has the right key and name. From 6.0 on the largest value is 68 years, so a date before 1958 would still
@@ -17,8 +17,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from changefeed.config.configuration import Ttl
-from changefeed.table import TableName, TableSchema
-from sink.mongodb.command import DdlCommand
+from changefeed.documents.document import key_as_written
+
+_NOT_OPTIONS = frozenset({"v", "ns", "background", "dropDups", "safe", "buildUUID", "clustered"})
+"""The storage format, fields that the server adds, and obsolete options."""
+
+SIMPLE: Mapping[str, Any] = {"locale": "simple"}
+
+
+def index_specification(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The target chooses the storage format (`v`), as for an index that a user creates there.
+
+    A server shows an index with simple collation without a collation, in catalog, event and oplog, whatever the collation of its
+    collection. createIndexes would then use the collection's collation, so simple collation is named.
+
+    `prepareUnique` is left out: only collMod sets it.
+    """
+    wanted = {name: value for name, value in spec.items() if name not in _NOT_OPTIONS and name != "prepareUnique"}
+    wanted["collation"] = without_version(spec.get("collation", SIMPLE))
+    return wanted | {"key": key_as_written(spec)}
+
+
+def without_version(collation: Mapping[str, Any]) -> dict[str, Any]:
+    """A server refuses the version of another ICU library, and uses its own version when none is given."""
+    return {name: value for name, value in collation.items() if name != "version"}
+
 
 EXPIRY = "expireAfterSeconds"
 NEVER_SECONDS = 2**31 - 1
@@ -47,19 +70,6 @@ def modified_expiry(changes: Mapping[str, Any], ttl: Ttl, never: int = NEVER_SEC
     if "index" in changed:
         changed["index"] = index_expiry(changed["index"], ttl, never)
     return changed
-
-
-def restore_ttl(name: TableName, schema: TableSchema) -> tuple[DdlCommand, ...]:
-    """The commands for cut-over: they give a table the source's expiries. `name` is its downstream name. They may be run again."""
-    commands = []
-    options = schema.options.decode()
-    if EXPIRY in options:
-        commands.append(DdlCommand(name.db, {"collMod": name.coll, EXPIRY: options[EXPIRY]}))
-    for index in (specification.decode() for specification in schema.indexes):
-        if EXPIRY in index:
-            expiry = {"name": index["name"], EXPIRY: _seconds(index[EXPIRY], NEVER_SECONDS)}
-            commands.append(DdlCommand(name.db, {"collMod": name.coll, "index": expiry}))
-    return tuple(commands)
 
 
 def _seconds(value: Any, never: int) -> Any:

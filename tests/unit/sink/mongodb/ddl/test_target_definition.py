@@ -7,8 +7,8 @@ from changefeed.config.configuration import Ttl
 from changefeed.documents.document import Document
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
-from sink.mongodb.command import DdlCommand
-from sink.mongodb.ddl.ttl import NEVER_SECONDS, index_expiry, modified_expiry, restore_ttl, table_expiry
+from sink.mongodb.ddl.ddl_commands import DdlCommand, restore_ttl
+from sink.mongodb.ddl.target_definition import NEVER_SECONDS, index_expiry, modified_expiry, table_expiry
 
 TTL_INDEX = {"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 3600}
 

@@ -1,1 +1,0 @@
-"""Rows that a unique index refused, and how they get in."""
