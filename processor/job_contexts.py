@@ -11,8 +11,7 @@ from credentials.secrets import allowed
 from processor.etcd_view import ProcessorView
 from processor.job_runs import ProcessorSession
 from processor.spark.pipeline import SharedBase, SharedContext
-from processor.task.job_context import JobContext
-from processor.task.table_set import TableSet
+from processor.task.job import JobContext, TableSet
 from schema_store.versions import SchemaVersions
 
 

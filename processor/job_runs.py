@@ -52,8 +52,7 @@ from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep, ReadChunk
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import SharedContext
-from processor.task.job import JobOutcome, JobSpec
-from processor.task.job_context import JobContext
+from processor.task.job import JobContext, JobOutcome, JobSpec
 from sink.receipt import Commit, Committer, CopyReceipt
 
 _RETRY = timedelta(milliseconds=500)

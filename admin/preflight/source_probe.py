@@ -23,8 +23,8 @@ from changefeed.position import Position
 from changefeed.records.requests import ChangefeedInfo
 from changefeed.table import SYSTEM_DATABASES, TableKind, TableSchema
 from credentials.secrets import expanded
-from processor.task.rows.row_stream import streams_asked_for
-from processor.task.shuffle.routing import divisible
+from processor.task.rows.shuffle import divisible
+from processor.task.rows.source_rows import streams_asked_for
 from source.connection import Client, connect, deployment_of, is_config_server, is_router, read_command, refused_member
 from source.ddl_opening import open_ddl_watch
 from source.errors import is_refusal, translated

@@ -17,7 +17,7 @@ A change stream does not stop at the end of a window: it searches for matches un
   the end of the oplog, so several cursors would cost the source several scans;
 - when a stream has found no match for a long range after a window, the next window covers that range: narrow windows would each scan it.
 
-A pace is a forecast. A window that holds more than the limits allow, or takes too long, ends early (`processor/task/rows/early_end.py`).
+A pace is a forecast. A window that holds more than the limits allow, or takes too long, ends early (`processor/task/rows/gate.py`).
 
 A wide window that has failed is narrower when it is tried again: it may have been too much, and what fails is found sooner.
 """

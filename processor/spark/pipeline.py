@@ -23,10 +23,9 @@ from processor.lanes.windows import WindowLimits, slices
 from processor.spark.runner import Group, SparkRunner
 from processor.spark.spark_watch import SparkWatch
 from processor.spark.stays import Stays
-from processor.task.job import JobOutcome, JobSpec, together
-from processor.task.job_context import ContextBase, JobContext
+from processor.task.job import ContextBase, JobContext, JobOutcome, JobSpec, together
 from processor.task.look import look_around
-from processor.task.shuffle.division import divided_tables
+from processor.task.rows.division import divided_tables
 from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window
 
 

@@ -31,8 +31,7 @@ from processor.spark import stay_plan
 from processor.spark.runner import Group, SparkRunner
 from processor.spark.stay_plan import NextWindow, Room, Staying, StayLimits, Way
 from processor.task.channel import Call, Channel, ChannelLost, Switchboard
-from processor.task.job import JobOutcome, JobSpec
-from processor.task.job_context import JobContext
+from processor.task.job import JobContext, JobOutcome, JobSpec
 from processor.task.staying_task import Departure, stay
 from processor.task.worker_resources import Shared
 

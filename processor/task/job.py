@@ -1,23 +1,46 @@
-"""`JobSpec`, `JobOutcome`: the input and the result of a Spark job for one window, as small picklable values. Pure.
+"""What the tasks of a job are given and what they return: `JobSpec`, `JobContext`, `JobOutcome`, all small enough to be pickled. Pure.
 
-Inputs that seldom change are in the job's context (`job_context.py`).
+A spec is one job's own. A context is shared by the jobs of one changefeed. Contexts are broadcast, in two parts: a base with nearly all
+tables, which seldom changes, and the rest, which changes with each DDL. A worker identifies both by their keys and loads only what it does not
+have:
+
+    context    base              the rest                              a worker loads
+    f/1        f/base/1, 7 MB    -                                     both
+    f/2        f/base/1          orders has an index since 8.4         the rest
+    f/3        f/base/1          the same, and shop.new was created    the rest
+    f/4        f/base/2, 7 MB    -                                     both
+
+A context contains nothing open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from math import isqrt
+from typing import TypeVar
 
+from changefeed.capture import Capture
+from changefeed.config.configuration import Configuration
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
-from changefeed.records.requests import RepairRequest
+from changefeed.records.requests import ChangefeedId, RepairRequest
 from changefeed.source_history import SourceHistory
 from changefeed.table import TableId, TableName
+from coordination.task_fence import Fence
+from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
+from schema_store.packed_texts import NO_TEXTS, PackedTexts
+from schema_store.schema_base import NO_BASE, SchemaBase
+from schema_store.versions import SchemaVersions
 from sink.row import WriteResult
+
+_FEW = 64
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,3 +155,90 @@ def _worse(one: ErrorReport | None, other: ErrorReport | None) -> ErrorReport | 
     if one is None or other is None:
         return one or other
     return other if one.retryable and not other.retryable else one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobContext:
+    """Shared by the jobs of one changefeed on one node, until a DDL, an assignment or a user changes it.
+
+    `tables` are those of the default lane.
+    """
+
+    key: str
+    base_key: str
+    changefeed: ChangefeedId
+    life: str = ""
+    """Differs for each changefeed that was ever created, even under one id."""
+    configuration: Configuration
+    """Without credentials: Spark keeps a context on its disks. A task reads the connection strings from etcd (`info_key`)."""
+    info_key: str
+    secret_files: SecretFiles
+    """What `${file:...}` in them may name where a task runs."""
+    capture: Capture
+    schemas: SchemaVersions
+    tables: TableSet
+    fence: Fence
+
+    @property
+    def base(self) -> ContextBase:
+        return ContextBase(key=self.base_key, schemas=self.schemas.base, tables=self.tables.base)
+
+    def without_base(self) -> JobContext:
+        return replace(self, schemas=self.schemas.over(NO_BASE), tables=self.tables.over(NO_TEXTS))
+
+    def over(self, base: ContextBase) -> JobContext:
+        return replace(self, schemas=self.schemas.over(base.schemas), tables=self.tables.over(base.tables))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextBase:
+    """What many contexts of one changefeed have in common."""
+
+    key: str
+    schemas: SchemaBase
+    tables: PackedTexts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableSet(AbstractSet[TableId]):
+    """The tables of a default lane, as a packed set that seldom changes and the difference from it.
+
+    The base is shared by many sets, and each process loads it once (`ContextBase`).
+    """
+
+    base: PackedTexts = NO_TEXTS
+    without: frozenset[TableId] = frozenset()
+    """Tables of the base only."""
+    beside: frozenset[TableId] = frozenset()
+    """No tables of the base."""
+
+    @classmethod
+    def of(cls, tables: Iterable[TableId]) -> TableSet:
+        return cls(PackedTexts.of(tables))
+
+    @classmethod
+    def _from_iterable(cls, tables: Iterable[T]) -> AbstractSet[T]:
+        """What the operators of sets return."""
+        return frozenset(tables)
+
+    def __contains__(self, table: object) -> bool:
+        return table in self.beside or (table not in self.without and table in self.base)
+
+    def __iter__(self) -> Iterator[TableId]:
+        yield from (TableId(table) for table in self.base if table not in self.without)
+        yield from self.beside
+
+    def __len__(self) -> int:
+        return len(self.base) - len(self.without) + len(self.beside)
+
+    def over(self, base: PackedTexts) -> TableSet:
+        """The same difference from another base: from none for transport, from an equal one after it."""
+        return TableSet(base, self.without, self.beside)
+
+    def changed(self, gone: AbstractSet[TableId], come: AbstractSet[TableId]) -> TableSet:
+        """With a new base when the difference has become large."""
+        without = (self.without | {table for table in gone if table in self.base}) - come
+        beside = (self.beside - gone) | {table for table in come if table not in self.base}
+        different = TableSet(self.base, without, beside)
+        few = len(without) + len(beside) <= max(_FEW, isqrt(len(self.base)))
+        return different if few else TableSet.of(different)

@@ -35,12 +35,10 @@ from coordination import failpoint
 from credentials.redaction import redacted
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.rows.applier import Applier
-from processor.task.rows.early_end import UNBOUNDED, EarlyEnd, Enough
-from processor.task.rows.gate import Gate
+from processor.task.rows.division import UNKNOWN, UniqueValues, divide, linked
+from processor.task.rows.gate import UNBOUNDED, EarlyEnd, Enough, Gate
 from processor.task.rows.mounter import MountedTable
-from processor.task.shuffle.division import divide, linked
-from processor.task.shuffle.packed_events import BLOB_BYTES, pieces, unpacked, whole
-from processor.task.shuffle.unique_values import UNKNOWN, UniqueValues
+from processor.task.rows.shuffle import BLOB_BYTES, pieces, unpacked, whole
 from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
 from source.raw.row_header import Header
 from source.row_capture import RowCapture

@@ -38,14 +38,12 @@ from credentials.clients import Renewed
 from credentials.secrets import hash_key
 from processor.lanes.apart_lane import rest_after
 from processor.lanes.lanes import LaneJob
-from processor.task.job import JobSpec
-from processor.task.job_context import ContextBase, JobContext
+from processor.task.job import ContextBase, JobContext, JobSpec
 from processor.task.limiter import Limiter, SharedBucket
 from processor.task.permit import TaskPermit
+from processor.task.rows.gate import RowFilter
 from processor.task.rows.mounter import Mounter, MountOptions
-from processor.task.rows.row_filter import RowFilter
-from processor.task.rows.row_stream import PATIENCE, image_options, read_options
-from processor.task.rows.source_rows import SourceRows
+from processor.task.rows.source_rows import PATIENCE, SourceRows, image_options, read_options
 from processor.task.stall_watch import StallWatch
 from sink.blackhole.ddl_applier import BlackholeDdlApplier
 from sink.blackhole.document_loader import BlackholeDocumentLoader

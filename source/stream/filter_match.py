@@ -1,6 +1,6 @@
 """`rows`, `DDL`: the `$match` of a change stream, of equality and `$in` only, right after `$changeStream`.
 
-The server decides only what is cheap; the reader decides the rest (`processor.task.rows.row_filter`). Measured on 6.0.5, CPU of the server
+The server decides only what is cheap; the reader decides the rest (`processor.task.rows.gate`). Measured on 6.0.5, CPU of the server
 for each event of its oplog: 2 us for one of another database, 5 us for one of another collection, 7 to 9 us for one that it shows. `$nor`
 or regular expressions make it 17 us for every event, and 6.0.5 refuses a `$nor` of two conditions.
 

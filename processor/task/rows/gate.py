@@ -1,7 +1,13 @@
-"""`Gate`: which events of a scan a job takes. Pure, and called for each event.
+"""Which events of a scan a task takes: `RowFilter` by the changefeed's filter, `Gate` by the windows of the job's tables, up to its `EarlyEnd`. Pure.
 
-A scan reads from the lowest start to the highest end of a job's tables. So it shows events that a table already has, events that a table
-may not have yet, and events of other nodes' tables. A worked example; the job is a [100, 110), b [100, 105), c [107, 110):
+All of it is called for each event.
+
+**The filter** comes first, since the schema store need not know tables that the filter does not want. The source's server leaves out what is
+cheap for it (`source.stream.filter_match`). The rest is decided here: by the bytes of the event's type and namespace, and by its documents only
+where the filter has conditions on them.
+
+**The gate.** A scan reads from the lowest start to the highest end of a job's tables. So it shows events that a table already has, events that a
+table may not have yet, and events of other nodes' tables. A worked example; the job is a [100, 110), b [100, 105), c [107, 110):
 
     101 a, b, c      a and b are taken; c has its event already
     106 a, b         a is taken; b is held at 105 by a DDL
@@ -15,20 +21,117 @@ may not have yet, and events of other nodes' tables. A worked example; the job i
     104 h            not taken: h leaves at 104 and enters at 104.1, since it is copied anew; the copy will contain the event
 
 Events of servers before 6.0 have names only. A name means one table at a position.
+
+**The early end** is where a task stops before the end of its window, because it holds enough. The place is between two cluster times, so no
+transaction is cut. Everything before it was shown, nothing after it was. A worked example, three events at most, a table whose window has to
+reach 104:
+
+    events     100.1 a    100.2 b c    103.1 d    104.1 e    104.2 f
+    taken      a b c, then d: 103.1 is before 104. The end is 104.1
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.tables.filter import Filter, TableFilter
 from changefeed.errors import InvariantError, SourceUnsupported
+from changefeed.event import RowType
 from changefeed.position import Position, Window
-from changefeed.table import TableId, TableKind, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema
 from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
 from schema_store.versions import SchemaVersions
+from source.oplog.row_entry import UNKNOWN
 from source.raw.row_header import Header
 from source.stream.events.raw_event import table_name
+
+READABLE: CodecOptions[RawBSONDocument] = CodecOptions(
+    RawBSONDocument,
+    tz_aware=True,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+    unicode_decode_error_handler="surrogateescape",
+)
+"""Raw: the driver would decode `{$ref, $id}` to a DBRef, in which no path is found."""
+_MOST_NAMES = 100_000
+_NO_TYPES: frozenset[bytes] = frozenset()
+_KNOWN = frozenset(type_.value.encode() for type_ in RowType)
+
+
+def _insert_of(document: bytes) -> Mapping[str, Any]:
+    raw = RawBSONDocument(document, READABLE)
+    return {"documentKey": {"_id": raw.get("_id")}, "fullDocument": raw}
+
+
+class RowFilter:
+    """The result for a name is cached, so that an event costs one dictionary lookup."""
+
+    def __init__(self, filter_: Filter) -> None:
+        self._filter = filter_
+        self._types: dict[bytes, frozenset[bytes]] = {}
+        self._conditions: dict[bytes, TableFilter] = {}
+        """Only the names that have conditions."""
+
+    def wants(self, header: Header) -> bool:
+        """Decides by the event's type and name alone. An event of an unknown kind is wanted, so that `ignores` can report it."""
+        types = self._types.get(header.ns)
+        if types is None:
+            types = self._look_up(header.ns)
+        return header.type in types or (bool(types) and header.type.startswith(UNKNOWN))
+
+    def ignores(self, event: bytes, header: Header) -> bool:
+        """Decides by the documents of an event that `wants` accepts."""
+        if header.type in _KNOWN and header.ns not in self._conditions:
+            return False
+        if header.type.startswith(UNKNOWN):
+            error = SourceUnsupported(
+                f"{table_name(header.ns)} at {header.position}: expected a known kind of entry in the source's oplog, found {header.type.decode()!r}; "
+                "it cannot be skipped: use a newer release of Sluice that knows it; or leave the table out (filter.tables) by `sluice changefeed "
+                "update`, and take it in again: then it is copied"
+            )
+            raise error if header.table is None else error.about(header.table)
+        conditions = self._conditions.get(header.ns)
+        if conditions is None:
+            return False
+        spans = {
+            "fullDocument": (header.full_at, header.full_end),
+            "fullDocumentBeforeChange": (header.before_at, header.before_end),
+        }
+        images = {name: RawBSONDocument(event[at:end], READABLE) for name, (at, end) in spans.items() if end}
+        key = {"documentKey": RawBSONDocument(header.key, READABLE)}
+        return conditions.ignores_row(RowType(header.type.decode()), key | images)
+
+    def ignores_document(self, name: TableName, document: bytes) -> bool:
+        """Whether the filter leaves out the insert of this document."""
+        return self._filter.of(name).ignores_row(RowType.INSERT, _insert_of(document))
+
+    def left_out(self, name: TableName) -> Callable[[bytes], bool] | None:
+        """Which documents of the table are not copied: those whose inserts are ignored for what they contain. None: all are."""
+        conditions = [where for where in self._filter.of(name).conditions if where.insert is not None]
+        if not conditions:
+            return None
+        return lambda document: any(where.ignores(RowType.INSERT, _insert_of(document)) for where in conditions)
+
+    def _look_up(self, ns: bytes) -> frozenset[bytes]:
+        if len(self._types) >= _MOST_NAMES:
+            self._types.clear()
+            self._conditions.clear()
+        name = table_name(ns)
+        found = self._filter.of(name) if name is not None else None
+        types = _NO_TYPES
+        if found is not None and found.wanted:
+            types = frozenset(type_.value.encode() for type_ in RowType if type_ not in found.ignored)
+            if found.conditions:
+                self._conditions[ns] = found
+        self._types[ns] = types
+        return types
+
 
 _Place: TypeAlias = tuple[int, bytes]
 _Span: TypeAlias = tuple[_Place, _Place]
@@ -139,3 +242,42 @@ def _missed(header: Header, remedy: str) -> InvariantError:
         f"{header.type.decode()} event of {table_name(header.ns)} ({header.uuid.hex() or 'no id'}) at {header.position}: expected the "
         f"schema store to know this table, observed no such table; a DDL was missed: {remedy}"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enough:
+    """How much a window, or a slice of one, holds at most; the last transaction may exceed it."""
+
+    bytes: int
+    events: int
+
+    def shared(self, slices: int) -> Enough:
+        return Enough(bytes=max(1, self.bytes // slices), events=max(1, self.events // slices))
+
+
+UNBOUNDED = Enough(bytes=2**63, events=2**63)
+
+
+class EarlyEnd:
+    def __init__(self, enough: Enough, least: Position, overdue: Callable[[], bool] = lambda: False) -> None:
+        """`least`: no end before it. `overdue`: the task holds enough, whatever the numbers say."""
+        self._enough = enough
+        self._least = least
+        self._overdue = overdue
+        self.at: Position | None = None
+
+    def before(self, events: Iterable[tuple[bytes, Header]]) -> Iterator[tuple[bytes, Header]]:
+        """The events before the early end, which is `at` afterwards; all events if there is none."""
+        most_events, most_bytes, overdue = self._enough.events, self._enough.bytes, self._overdue
+        held = last = 0
+        for count, pair in enumerate(events):
+            event, header = pair
+            if header.time > last:
+                if last and (count >= most_events or held >= most_bytes or overdue()):
+                    at = Position(ClusterTime.from_int(header.time))
+                    if at >= self._least:
+                        self.at = at
+                        return
+                last = header.time
+            held += len(event)
+            yield pair

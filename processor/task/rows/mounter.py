@@ -23,7 +23,7 @@ from changefeed.documents.row_key import key_text
 from changefeed.errors import ImageMissing, InvariantError
 from changefeed.event import RowType
 from changefeed.table import TableName, TableSchema
-from processor.task.shuffle.routing import TableRoute, dependence, dependent
+from processor.task.rows.shuffle import TableRoute, dependence, dependent
 from schema_store.versions import SchemaVersions
 from sink.row import RowChange, RowDetails, TargetTable
 from source.raw.columns import Columns

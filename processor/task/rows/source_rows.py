@@ -1,4 +1,5 @@
-"""`SourceRows`: single rows of the source, for a change that does not fit, a repair or a dead letter.
+"""How a task reads rows of its source: `read_options` for the stream of changes, `SourceRows` for a single row that a change does not fit, that is
+to be repaired, or that has a dead letter.
 
 A table of a sharded cluster has another UUID after a resharding or a movePrimary. An open DDL says so before the schema store does, and so
 it says that another table has been created under the name. A worked example; the table is T1, and the job's open DDLs are
@@ -11,14 +12,51 @@ it says that another table has been created under the name. A worked example; th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 
+from changefeed.config.configuration import Configuration
+from changefeed.config.sinks.images import Images
+from changefeed.documents.document import Document
 from changefeed.table import TableId, TableName
 from processor.task.job import Held
-from processor.task.rows.row_filter import RowFilter
+from processor.task.rows.gate import RowFilter
 from schema_store.versions import SchemaVersions
 from sink.row import RowChange, SourceRow
 from source.raw.columns import Columns
 from source.source import ReadsRows
+from source.stream import filter_match
+from source.stream.window_reader import BeforeChange, FullDocument, ReadOptions
+
+PATIENCE = timedelta(seconds=3)
+"""A server that is unreachable for longer is an error of the changefeed, which tries again. A task that waits longer would keep a core
+from the tasks of other changefeeds, whose servers answer."""
+
+
+def read_options(configuration: Configuration) -> ReadOptions:
+    conditions = [rule.ignore_where for rule in configuration.filter.events if rule.ignore_where is not None]
+    asked = configuration.images is not Images.NONE
+    after = asked or any(condition.after_image for condition in conditions)
+    before = asked or any(condition.before_image for condition in conditions)
+    return ReadOptions(
+        match=Document.of(filter_match.rows(configuration.filter)),
+        full_document=FullDocument.WHEN_AVAILABLE if after else FullDocument.DEFAULT,
+        before_change=BeforeChange.WHEN_AVAILABLE if before else BeforeChange.OFF,
+        about=configuration.sink_can.keeps_messages,
+        patience=PATIENCE,
+    )
+
+
+def image_options(configuration: Configuration) -> ReadOptions:
+    """Also reads the documents before and after each change, where the source keeps them: for windows with divided tables."""
+    after, before = FullDocument.WHEN_AVAILABLE, BeforeChange.WHEN_AVAILABLE
+    return replace(read_options(configuration), full_document=after, before_change=before)
+
+
+def streams_asked_for(configuration: Configuration) -> tuple[ReadOptions, ...]:
+    """Every stream of rows that the changefeed may open."""
+    plain, images = read_options(configuration), image_options(configuration)
+    return (plain, images) if configuration.pipeline.pre_images else (plain,)
 
 
 class SourceRows:

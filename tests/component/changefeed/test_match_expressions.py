@@ -18,7 +18,7 @@ from bson.timestamp import Timestamp
 
 from changefeed.config.tables.match import MatchExpression
 from devstack.mongodb.server import Client
-from processor.task.rows.row_filter import READABLE
+from processor.task.rows.gate import READABLE
 
 _OPERANDS: list[Any] = [
     *(None, False, True, 0, 1, 2**53 + 1, Int64(2**63 - 1), 0.1, -0.0, 2.0**53, float("inf"), float("nan")),

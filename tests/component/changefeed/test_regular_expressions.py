@@ -20,7 +20,7 @@ from changefeed.config.tables.character_set import Unsupported
 from changefeed.config.tables.match import MatchExpression
 from changefeed.config.tables.regular_expression import RegularExpression
 from devstack.mongodb.server import Client
-from processor.task.rows.row_filter import READABLE
+from processor.task.rows.gate import READABLE
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _SIGNS = "abkKsSzZ_019 -.\n\r\t\v\0{}[]#äÄßéſ\u212aλΛ\u2028ǆǅ\U0001f600"

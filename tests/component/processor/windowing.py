@@ -25,10 +25,8 @@ from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from devstack.mongodb.server import Client
 from processor.lanes.lanes import LaneJob
-from processor.task.job import JobOutcome, JobSpec, together
-from processor.task.job_context import ContextBase, JobContext
-from processor.task.shuffle.division import divided_tables
-from processor.task.table_set import TableSet
+from processor.task.job import ContextBase, JobContext, JobOutcome, JobSpec, TableSet, together
+from processor.task.rows.division import divided_tables
 from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window
 from processor.task.worker_resources import worker_resources
 from schema_store.versions import SchemaVersions

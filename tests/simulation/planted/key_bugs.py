@@ -13,8 +13,8 @@ from tests.simulation.planted.bug import Bug
 
 _ASKS_FOR_ROW_KEYS = (
     "processor.task.rows.folding",
-    "processor.task.shuffle.routing",
-    "processor.task.shuffle.unique_values",
+    "processor.task.rows.shuffle",
+    "processor.task.rows.division",
     "sink.mongodb.letters.dead_letter",
     "sink.mongodb.rows.bulk_plan",
     "sink.mongodb.rows.row_look",

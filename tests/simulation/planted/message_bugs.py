@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 from owner.chores import SinkChores
 from processor.job_runs import Commits
-from processor.task.job import JobOutcome, JobSpec
-from processor.task.job_context import JobContext
+from processor.task.job import JobContext, JobOutcome, JobSpec
 from sink.files.leftovers import FileLeftovers
 from sink.files.owner_log import FileDdlApplier
 from tests.simulation.planted.bug import Bug

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from changefeed.documents.row_key import row_key
 from changefeed.table import TableSchema
-from processor.task.shuffle.routing import dependent, unique_indexes
+from processor.task.rows.shuffle import dependent, unique_indexes
 from sink.dependence import Dependence
 from sink.mongodb.rows.bulk_plan import Batch, phase
 from sink.row import RowChange
@@ -20,7 +20,7 @@ from tests.simulation.planted.bug import Bug
 def _ordered_if(holds: Callable[[TableSchema], bool]) -> Iterator[None]:
     with (
         patch("processor.task.rows.mounter.dependent", holds),
-        patch("processor.task.shuffle.routing.dependent", holds),
+        patch("processor.task.rows.shuffle.dependent", holds),
     ):
         yield
 

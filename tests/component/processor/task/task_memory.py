@@ -29,10 +29,8 @@ from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
 from processor.spark.worker_daemon import keep_freed_memory
-from processor.task.job import JobSpec
-from processor.task.job_context import JobContext
+from processor.task.job import JobContext, JobSpec, TableSet
 from processor.task.rows import applier
-from processor.task.table_set import TableSet
 from processor.task.window_task import ShuffledBlob, apply_bucket, read_slice, replicate_window
 from schema_store.versions import SchemaVersions
 from source.connection import connect

@@ -15,8 +15,7 @@ from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.spark.pipeline import SharedBase, SharedContext
 from processor.spark.runner import SparkRunner
-from processor.task.job_context import JobContext
-from processor.task.table_set import TableSet
+from processor.task.job import JobContext, TableSet
 from schema_store.versions import SchemaVersions
 
 A = TableId("a" * 32)

@@ -17,8 +17,8 @@ from changefeed.errors import SourceUnsupported
 from changefeed.event import RowType
 from changefeed.position import Position, Window
 from changefeed.table import TableName
-from processor.task.rows.row_filter import RowFilter
-from processor.task.rows.row_stream import read_options
+from processor.task.rows.gate import RowFilter
+from processor.task.rows.source_rows import read_options
 from source.connection import Client, connect
 from source.oplog.window import newest_time
 from source.stream.events.raw_event import scan

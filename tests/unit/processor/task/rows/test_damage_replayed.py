@@ -27,7 +27,7 @@ from sink.mongodb.connection import Client
 from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.row import RowChange, SourceRow, TargetTable
 from tests.unit.processor.task.rows.beside import BESIDE
-from tests.unit.processor.task.shuffle.unique_target import Row, UniqueTarget
+from tests.unit.processor.task.rows.unique_target import Row, UniqueTarget
 from tests.unit.sink.mongodb.rows import update_model
 
 Event: TypeAlias = tuple[str, str, Any]

@@ -13,7 +13,7 @@ from changefeed.config.tables.filter import Filter
 from changefeed.errors import SourceUnsupported
 from changefeed.event import RowType
 from changefeed.table import TableName
-from processor.task.rows.row_filter import RowFilter
+from processor.task.rows.gate import RowFilter
 from source.oplog import row_entry
 from source.stream.events.raw_event import scan
 from tests.unit.changefeed.config.tables.filter_cases import filters_with_names, made

@@ -13,7 +13,7 @@ from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from processor.task.job import Held
-from processor.task.rows.row_filter import RowFilter
+from processor.task.rows.gate import RowFilter
 from processor.task.rows.source_rows import SourceRows
 from schema_store.versions import SchemaVersions
 from sink.row import RowChange, TargetTable

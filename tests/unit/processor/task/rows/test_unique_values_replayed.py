@@ -24,7 +24,7 @@ from sink.mongodb.connection import Client
 from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.row import RowChange, TargetTable
 from tests.unit.processor.task.rows.beside import BESIDE
-from tests.unit.processor.task.shuffle.unique_target import Row, UniqueTarget
+from tests.unit.processor.task.rows.unique_target import Row, UniqueTarget
 
 Event: TypeAlias = tuple[RowType, str, Row]
 """Kind, `_id`, and the fields written."""

@@ -24,11 +24,8 @@ from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
-from processor.task.job import JobSpec
-from processor.task.job_context import JobContext
-from processor.task.shuffle.division import Components, divide, divided_tables, linked
-from processor.task.shuffle.unique_values import UNKNOWN, UniqueValues
-from processor.task.table_set import TableSet
+from processor.task.job import JobContext, JobSpec, TableSet
+from processor.task.rows.division import UNKNOWN, Components, UniqueValues, divide, divided_tables, linked
 from schema_store.versions import SchemaVersions
 from source.stream.events.raw_event import scan
 

@@ -1,1 +1,0 @@
-"""Divides the rows of a wide window among tasks. Pure."""
