@@ -1,4 +1,4 @@
-"""`JobContexts`: the contexts that the jobs of one changefeed share, one after another; `task/job_context.py` says what is in one."""
+"""`JobContexts`: the contexts that the jobs of one changefeed share, one after another; `task/job.py` says what is in one."""
 
 from __future__ import annotations
 
