@@ -1,7 +1,7 @@
 """`Position` and `Window`: places in the change stream, and half-open ranges of them.
 
 A position is *between* events. `Position(T)` is before everything at cluster time T; `Position(T, token)` is just before the one
-event at T that has that token: its resume token, or with the oplog capture its index (`source/oplog/place.py`). The hex of resume
+event at T that has that token: its resume token, or with the oplog capture its index (`source/oplog/row_entry.py`). The hex of resume
 tokens of one version sorts in stream order, as the indexes do, and a missing token counts as lower than any. So the positions of
 one capture are totally ordered as (cluster time, token).
 

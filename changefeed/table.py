@@ -21,7 +21,7 @@ TableId = NewType("TableId", str)
 buckets, as the oplog shows it; change streams show a view only."""
 
 HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION = "__sluice", "heartbeat"
-"""Sluice's own collection at the source: for heartbeats (`source/stream/heartbeat.py`), and for notes where the server refuses
+"""Sluice's own collection at the source: for heartbeats (`source/stream/note.py`), and for notes where the server refuses
 `appendOplogNote` (`source/stream/note.py`)."""
 
 SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})

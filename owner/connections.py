@@ -39,13 +39,12 @@ from sink.mongodb.principals import TargetPrincipals
 from sink.opening import event_sink
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of, is_config_server
-from source.ddl.ddl_watch import DdlWatch
+from source.ddl_watch import DdlWatch
 from source.loss import InBackground, Losses
 from source.opening import open_losses, open_source
 from source.oplog.window import OplogWindow
 from source.source import Source
-from source.tables.catalog import CatalogReading
-from source.tables.layout_reading import read_layout
+from source.tables.catalog import CatalogReading, read_layout
 
 
 class SourceConnection:

@@ -1,1 +1,1 @@
-"""Reading MongoDB: resume tokens, the DDL watch, the catalog, the oplog's window, change windows and chunks."""
+"""Reading MongoDB: `source.py` is what the rest of the product sees, `opening.py` is where the kind of source is asked for."""

@@ -1,14 +1,27 @@
-"""`connect`, `deployment_of`: the connection to a source, and the kind of its deployment."""
+"""`connect`, `deployment_of`: the connection to a source, and the kind of its deployment.
+
+`OneServer`: a server selector for clients whose commands belong together.
+
+A change stream that is read by plain commands has its cursor on one mongos, but the driver would send each `getMore` to any of them.
+And what one member of a replica set reports about its oplog is not true of another's.
+
+`block_user_writes`: the users of the source write no more, so that a cut-over loses nothing. They can still read.
+
+Users who may bypass it (`bypassWriteBlockingMode`, in the roles `restore` and `root`) go on writing, and so does the server itself.
+The block stays, over restarts too, until somebody lifts it: after the cut-over, a write at the source would be lost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bson.codec_options import DatetimeConversion
 from pymongo import MongoClient, ReadPreference
 from pymongo.client_session import ClientSession
+from pymongo.server_description import ServerDescription
+from pymongo.server_type import SERVER_TYPE
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
@@ -16,7 +29,6 @@ from changefeed.config.uri import not_the_primary, refused_at_source
 from changefeed.errors import ConfigurationError, SourceUnsupported
 from credentials.clients import open_client
 from source.errors import translated
-from source.one_server import OneServer
 
 Client = MongoClient[dict[str, Any]]
 
@@ -137,3 +149,49 @@ def session_time(session: ClientSession) -> ClusterTime:
             "the source's replies carry no cluster time; it must be a replica set or a sharded cluster"
         )
     return ClusterTime.from_bson(time)
+
+
+class OneServer:
+    """Keeps the server that it chose first, the nearest one at that time, as long as that server is available."""
+
+    def __init__(self) -> None:
+        self._address: tuple[str, int | None] | None = None
+        self._primary: tuple[str, int | None] | None = None
+
+    def latest(self, *, primary: bool) -> tuple[str, int | None] | None:
+        """The server of the last command that had to use the primary, or of the last one that could use any member."""
+        return self._primary if primary else self._address
+
+    def __call__(self, servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
+        if _is_for_the_primary(servers):
+            self._primary = servers[0].address
+            return servers
+        chosen = [server for server in servers if server.address == self._address] or sorted(servers, key=_distance)[:1]
+        if chosen:
+            self._address = chosen[0].address
+        return chosen
+
+
+def _is_for_the_primary(servers: Sequence[ServerDescription]) -> bool:
+    """Whether the command has to use the primary, as writes have. It does not change which server is used for reads."""
+    return len(servers) == 1 and servers[0].server_type == SERVER_TYPE.RSPrimary
+
+
+def _distance(server: ServerDescription) -> float:
+    return server.round_trip_time if server.round_trip_time is not None else float("inf")
+
+
+LIFTED_BY = "db.adminCommand({setUserWriteBlockMode: 1, global: false})"
+_FIRST_MAJOR = 6
+
+
+def block_user_writes(client: Client) -> None:
+    """Returns once the writes that were being executed have ended. May be called again."""
+    with translated("blocking the writes of the source's users"):
+        version = client.server_info()["version"]
+        if int(version.partition(".")[0]) < _FIRST_MAJOR:
+            raise SourceUnsupported(
+                f"the source is MongoDB {version}, which cannot block the writes of its users (6.0 can); stop the writers, and finalize "
+                "without --block-writes"
+            )
+        client.admin.command({"setUserWriteBlockMode": 1, "global": True})

@@ -1,35 +1,44 @@
-"""`OneDeployment`: a replica set, or a sharded cluster through a router: one connection shows everything."""
+"""`OneDeployment`: a replica set, or a sharded cluster through a router: one connection shows everything. Rows and DDL are read from the oplog or from change streams."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import islice
+from typing import Any
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import ReadPreference
+from pymongo.read_concern import ReadConcern
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
+from changefeed.source_history import SourceHistory
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout
-from changefeed.users import Principals
-from source.connection import Client, deployment_of
-from source.ddl.ddl_watch import DdlWatch
-from source.ddl_opening import open_ddl_watch
+from changefeed.users import Principals, own_users
+from source.connection import Client, Deployment, deployment_of
+from source.ddl_watch import DdlWatch
+from source.errors import translated
+from source.majority_watch import MajorityWatch
+from source.oplog import row_entry
+from source.oplog.ddl_entry import BEFORE_ROWS, WITH_ROWS
+from source.oplog.oplog_ddl_watch import OplogDdlWatch
 from source.oplog.row_reader import MOST_NAMES, OplogReader
-from source.oplog.window import OplogWindow, read_oplog_window
-from source.principals import read_principals
-from source.row_capture import RowCapture, of_oplog, of_stream
-from source.source import ChunkRows
-from source.stream.heartbeat import beat, end_heartbeats
-from source.stream.note import NoteKeeper
+from source.oplog.window import OplogWindow, oldest_time_for_message, read_oplog_window
+from source.raw_row import Header, RowAbout
+from source.source import ChunkRows, RowCapture, RowReader
+from source.stream import change_event
+from source.stream.note import NoteKeeper, beat, end_heartbeats
+from source.stream.stream_ddl_watch import ChangeStreamCursor, ResumingDdlWatch
 from source.stream.window_reader import ReadOptions, WindowReader
-from source.tables.catalog import CatalogReading
+from source.tables.catalog import CatalogReading, read_layout, read_stable_catalog
 from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, keeps_snapshots
-from source.tables.chunks import Division, divide
-from source.tables.layout_reading import read_layout
+from source.tables.chunks import Division, divide, table_sizes
 from source.tables.row_read import Row, read_row
-from source.tables.stable_catalog import read_stable_catalog
-from source.tables.table_size import table_sizes
 
 
 class OneDeployment:
@@ -101,3 +110,74 @@ class OneDeployment:
     @cached_property
     def snapshots(self) -> bool:
         return keeps_snapshots(deployment_of(self._client).version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneReader:
+    """Whose history is in one place."""
+
+    rows: RowReader
+    scan: Callable[[bytes], Header]
+    update_of: Callable[[bytes, Header], bytes]
+    about_of: Callable[[bytes, Header], RowAbout]
+
+    def reader(self, _: SourceHistory | None) -> RowReader:
+        return self.rows
+
+
+def of_stream(reader: WindowReader) -> RowCapture:
+    return OneReader(
+        rows=reader, scan=change_event.scan, update_of=change_event.update_of, about_of=change_event.about_of
+    )
+
+
+def of_oplog(reader: OplogReader) -> RowCapture:
+    return OneReader(rows=reader, scan=row_entry.scan, update_of=row_entry.update_of, about_of=row_entry.about_of)
+
+
+def reads_oplog(capture: Capture, deployment: Deployment) -> bool:
+    """Whether DDL is read from the oplog: with the oplog capture, and where change streams do not show all DDL."""
+    version = ".".join(map(str, deployment.version))
+    if not deployment.sharded:
+        return capture is Capture.OPLOG or not deployment.shows_all_ddl
+    if capture is Capture.OPLOG:
+        raise SourceUnsupported(
+            "the source is a sharded cluster, and mongos shows no oplog; write capture: change_stream"
+        )
+    if not deployment.shows_all_ddl:
+        raise SourceUnsupported(
+            f"the source is a sharded cluster of MongoDB {version}: its change streams show no indexes and options, and mongos "
+            "shows no oplog; the oldest supported version of a sharded cluster is 6.0"
+        )
+    return False
+
+
+def open_ddl_watch(client: Client, start: Position, capture: Capture) -> DdlWatch:
+    """The watch begins with the first poll."""
+    deployment = deployment_of(client)
+    if reads_oplog(capture, deployment):
+        return OplogDdlWatch(client, start, WITH_ROWS if capture is Capture.OPLOG else BEFORE_ROWS)
+    cursor = ChangeStreamCursor(client, sharded=deployment.sharded)
+    notes, majority = NoteKeeper(client), MajorityWatch(client)
+    return ResumingDdlWatch(cursor, start, notes, majority, partial(oldest_time_for_message, client))
+
+
+_STORED: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+"""A user's custom data may hold any date."""
+_PATIENCE_MS = 5_000
+"""Such a read waits until the majority has confirmed the primary."""
+
+
+def read_principals(client: Client) -> Principals:
+    """As the majority has them now, whichever members the changefeed prefers: a member that is behind lacks users, which would be dropped."""
+    with translated("reading the source's users and roles"):
+        admin = client.get_database(
+            "admin",
+            codec_options=_STORED,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("linearizable"),
+        )
+        users = {str(user["_id"]): user for user in admin["system.users"].find({}, max_time_ms=_PATIENCE_MS)}
+        roles = {str(role["_id"]): role for role in admin["system.roles"].find({}, max_time_ms=_PATIENCE_MS)}
+        status = admin.command("connectionStatus")
+    return Principals(users=users, roles=roles, own=own_users(status))

@@ -4,26 +4,53 @@
             └─ sharded.source.ShardedSource     config servers and all shards
 
 Clients of several clusters are never mixed up: each changefeed has its own.
+
+`RowCapture`: the reader of rows in one capture, and the functions that parse its raw events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.position import Position
+from changefeed.position import Position, Window
+from changefeed.source_history import SourceHistory
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout
 from changefeed.users import Principals
-from source.ddl.ddl_watch import DdlWatch
+from source.ddl_watch import DdlWatch
 from source.oplog.window import OplogWindow
-from source.row_capture import RowCapture
+from source.raw_row import Header, RawBatch, RowAbout
 from source.stream.window_reader import ReadOptions
 from source.tables.catalog import CatalogReading
 from source.tables.chunk_reader import Chunk, ReadWay
 from source.tables.chunks import Division
 from source.tables.row_read import Row
+
+
+class RowReader(Protocol):
+    def read(self, window: Window) -> Generator[RawBatch, None, None]:
+        """The raw events of the window in order, each once. It ends when the window is proven complete."""
+        ...
+
+    def took(self, taken: int, read: int) -> None:
+        """Report that `taken` of `read` events were wanted."""
+
+
+class RowCapture(Protocol):
+    @property
+    def scan(self) -> Callable[[bytes], Header]: ...
+
+    @property
+    def update_of(self) -> Callable[[bytes, Header], bytes]:
+        """The `updateDescription` of an update."""
+
+    @property
+    def about_of(self) -> Callable[[bytes, Header], RowAbout]: ...
+
+    def reader(self, history: SourceHistory | None) -> RowReader:
+        """`history`: where the windows that are to be read stand at the shards. Only a sharded source needs it."""
 
 
 class ChunkRows(Protocol):

@@ -10,7 +10,7 @@ from functools import partial
 
 from changefeed.table import TableName
 from sink.mongodb.connection import Client
-from source.raw.columns import Columns
+from source.columns import Columns
 from verify.definitions.pairing import Pair
 from verify.documents.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
 from verify.documents.id_range import EVERYTHING, IdRange, ranges_between

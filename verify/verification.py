@@ -18,7 +18,7 @@ from changefeed.errors import RetryableError
 from changefeed.table import TableKind, TableName, TableSchema, identified
 from credentials.secrets import hash_key
 from sink.mongodb.connection import Client
-from source.raw.columns import Columns, columns_of
+from source.columns import Columns, columns_of
 from verify.checkpoints import Checkpoints
 from verify.definitions.definition_check import Definition, settled_definitions
 from verify.definitions.definitions import definition_results, excuses

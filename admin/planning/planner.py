@@ -32,9 +32,8 @@ from source.connection import Client, connect, read_command
 from source.errors import translated
 from source.opening import open_source
 from source.oplog.window import read_oplog_window
-from source.raw.raw_find import RawFind
-from source.tables.chunks import chunks_of
-from source.tables.table_size import table_sizes
+from source.raw_find import RawFind
+from source.tables.chunks import chunks_of, table_sizes
 
 _log = structlog.get_logger(__name__)
 

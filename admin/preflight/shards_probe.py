@@ -19,13 +19,10 @@ from changefeed.table import TableKind, TableSchema
 from source.connection import Client, version_of
 from source.errors import translated
 from source.oplog.window import OplogWindow
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import CONFIG, ClusterClients
-from source.sharded.hosts.feature_version import TELLS_ORPHANS
-from source.sharded.owned.cluster_catalog import read_cluster_catalog
-from source.sharded.owned.orphans import balancer_runs
+from source.sharded.cluster_clients import CONFIG, ClusterClients, reach_newest
+from source.sharded.owned.cluster_catalog import balancer_runs, read_cluster_catalog
 from source.sharded.source import ShardedSource
-from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, STILLNESS
+from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, STILLNESS, TELLS_ORPHANS
 
 _OF_CONFIG = ("collections", "databases", "chunks", "shards", "transactions", "changelog")
 _OF_LAYOUTS = ("tags",)

@@ -25,17 +25,23 @@ from changefeed.table import SYSTEM_DATABASES, TableKind, TableSchema
 from credentials.secrets import expanded
 from processor.task.rows.shuffle import divisible
 from processor.task.rows.source_rows import streams_asked_for
-from source.connection import Client, connect, deployment_of, is_config_server, is_router, read_command, refused_member
-from source.ddl_opening import open_ddl_watch
+from source.connection import (
+    Client,
+    block_user_writes,
+    connect,
+    deployment_of,
+    is_config_server,
+    is_router,
+    read_command,
+    refused_member,
+)
 from source.errors import is_refusal, translated
+from source.one_deployment import open_ddl_watch
 from source.opening import open_source
-from source.oplog.access import oplog_obstacle
-from source.oplog.window import OplogWindow, majority_time, read_oplog_window
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
+from source.oplog.window import OplogWindow, majority_time, oplog_obstacle, read_oplog_window
+from source.sharded.cluster_clients import ClusterClients, reach_newest
 from source.stream.window_reader import WindowReader
 from source.tables.catalog import read_catalog
-from source.write_block import block_user_writes
 
 _NAME = "sluice-validate"
 _IMAGES = "changeStreamPreAndPostImages"

@@ -33,7 +33,7 @@ from owner.etcd_view import OwnerView
 from sink.mongodb.commander import Commander
 from sink.mongodb.connection import connect
 from sink.mongodb.ddl.ddl_commands import DdlCommand, restore_ttl
-from source.write_block import LIFTED_BY
+from source.connection import LIFTED_BY
 
 _MOST_NAMED = 5
 _RETRY_FOR = timedelta(seconds=30)

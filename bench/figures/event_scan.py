@@ -23,8 +23,7 @@ from changefeed.position import Window
 from devstack.stack import DevStack
 from sink.events.extended_json import to_json
 from source.connection import Client, connect
-from source.stream.events.raw_event import scan
-from source.stream.events.raw_reply import parse_reply
+from source.stream.change_event import parse_reply, scan
 
 _EVENTS, _TABLES = 50_000, 20
 _REPETITIONS = 5

@@ -26,7 +26,7 @@ from changefeed.position import Position
 from changefeed.source_history import SourceHistory
 from credentials.redaction import redacted
 from owner.ddl.sightings import Sighting
-from source.ddl.ddl_watch import DdlBatch, DdlWatch
+from source.ddl_watch import DdlBatch, DdlWatch
 
 _log = structlog.get_logger()
 

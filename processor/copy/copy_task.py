@@ -44,7 +44,7 @@ from processor.task.worker_resources import ChangefeedResources, Shared, worker_
 from sink.ddl import DdlApplier, Routing
 from sink.load import DocumentLoader
 from sink.receipt import CopyEnd
-from source.raw.columns import Columns
+from source.columns import Columns
 from source.source import TaskSource
 from source.tables.chunk_reader import Chunk, ReadWay, SnapshotLost
 from source.tables.chunks import bound_at

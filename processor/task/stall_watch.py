@@ -18,9 +18,9 @@ import structlog
 
 from changefeed.documents.row_key import key_text
 from changefeed.table import TableSchema
-from source.raw.raw_find import key_of
-from source.raw.row_header import Header
-from source.stream.events.raw_event import table_name
+from source.raw_find import key_of
+from source.raw_row import Header
+from source.stream.change_event import table_name
 
 _EVERY_SECONDS = 10.0
 _PATIENCE = 6

@@ -40,9 +40,9 @@ from processor.task.rows.gate import UNBOUNDED, EarlyEnd, Enough, Gate
 from processor.task.rows.mounter import MountedTable
 from processor.task.rows.shuffle import BLOB_BYTES, pieces, unpacked, whole
 from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
-from source.raw.row_header import Header
-from source.row_capture import RowCapture
-from source.stream.events.raw_event import without_images
+from source.raw_row import Header
+from source.source import RowCapture
+from source.stream.change_event import without_images
 
 ChunkKey: TypeAlias = tuple[int, int, int, int]
 """Bucket, slice, the bucket of the divided table that the chunk comes from (0: none), and the chunk's number within these."""

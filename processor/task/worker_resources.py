@@ -60,10 +60,9 @@ from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.opening import event_sink
 from sink.row import AskedRows, FetchRow, RowWriter, SoleTable, Turns
+from source.columns import Columns, columns_of
 from source.opening import open_source
-from source.raw.columns import Columns, columns_of
-from source.row_capture import RowCapture
-from source.source import Source, TaskSource
+from source.source import RowCapture, Source, TaskSource
 
 _RETRY_FOR = timedelta(seconds=30)
 """A slow sink needs most of it for one large batch."""

@@ -26,10 +26,19 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import ALL_VIEWS, SYSTEM_DATABASES, TableId, TableName, view_id
-from source.ddl.ddl_description import check_names, describe, printable, shown, uuid_of, wall_ms_of
-from source.ddl.resume_token import oplog_ddl_token
-from source.ddl.view_definition import created_view, is_timeseries, modified_view
-from source.oplog.place import place
+from source.ddl_description import (
+    check_names,
+    created_view,
+    describe,
+    is_timeseries,
+    modified_view,
+    printable,
+    shown,
+    uuid_of,
+    wall_ms_of,
+)
+from source.oplog.row_entry import place
+from source.resume_token import oplog_ddl_token
 
 Entry = Mapping[str, Any]
 

@@ -4,11 +4,17 @@
 
 A read has read concern majority, and as `afterClusterTime` the time up to which it has to be complete: the member waits until its own
 majority-committed snapshot has reached that time. So a range below `resolved` is complete, whichever member reported `resolved`.
+
+`operations`: the operations of a transaction of any size. One entry of its chain is in memory at a time.
+
+The chain is followed from its end to its beginning, reading only times, and is then read from its beginning. A missing part is
+`HistoryLost`. Parts may be before the range that contains the end: a transaction belongs to the range of the entry that makes it visible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TypeAlias
 
 from pymongo.errors import OperationFailure
 
@@ -18,7 +24,8 @@ from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.table import TableName
 from source.connection import Client, member_read, read_command
 from source.errors import CAPPED_POSITION_LOST
-from source.raw.raw_find import RawFind
+from source.oplog.command_entry import CommandEntry
+from source.raw_find import RawFind
 
 OPLOG = TableName("local", "oplog.rs")
 _FIRST_ENTRIES, MOST_ENTRIES = 500, 10_000
@@ -113,3 +120,31 @@ def refuse_a_gap(client: Client, start_ts: ClusterTime, member: object) -> None:
     if oldest is None or ClusterTime.from_bson(oldest["ts"]) > start_ts:
         begins = "is empty" if oldest is None else f"begins at {ClusterTime.from_bson(oldest['ts'])}"
         raise HistoryLost(f"the source's oplog {begins}, but history from {start_ts} on is needed")
+
+
+EntryAt: TypeAlias = Callable[[ClusterTime, Mapping[str, object] | None], bytes]
+"""The entry of that time, with the projection applied if there is one. Raises `HistoryLost` if it is gone."""
+
+_LINKS = {"ts": 1, "prevOpTime": 1, "multiOpType": 1, "op": 1, "o.partialTxn": 1, "o.prepare": 1, "o.applyOps.op": 1}
+
+
+def parts(entry_at: EntryAt, last: CommandEntry) -> Iterator[CommandEntry]:
+    """The entries of the transaction in order. `last` makes them visible."""
+    for ts in _earlier(entry_at, last):
+        yield CommandEntry.of(entry_at(ts, None))
+    yield last
+
+
+def operations(entry_at: EntryAt, last: CommandEntry) -> Iterator[tuple[bytes, bool]]:
+    """Numbered in this order, they are places within the time of `last`."""
+    for part in parts(entry_at, last):
+        yield from part.operations()
+
+
+def _earlier(entry_at: EntryAt, last: CommandEntry) -> list[ClusterTime]:
+    times: list[ClusterTime] = []
+    previous_ts = last.previous_ts
+    while previous_ts is not None:
+        times.append(previous_ts)
+        previous_ts = CommandEntry.of(entry_at(previous_ts, _LINKS)).previous_ts
+    return times[::-1]

@@ -1,6 +1,6 @@
 """`scan`: the header fields of a row entry of the oplog, found in the bytes by offset. Pure.
 
-This is the hot path, like `source.stream.events.raw_event` for change streams, and gives the same `Header`: its spans are the places of
+This is the hot path, like `source.stream.change_event` for change streams, and gives the same `Header`: its spans are the places of
 the document or the raw update in the entry. An entry with the usual layout is compared by whole stretches of bytes. Any other entry is
 walked element by element.
 
@@ -10,6 +10,14 @@ walked element by element.
 
 An operation of a transaction is made into its own entry: with the time at which the transaction became visible, and with `place`,
 its index among the operations of that time.
+
+`place`: places inside one entry of the oplog. Pure.
+
+The operations of an entry, or of the chain of entries of a large transaction, happen at one cluster time. The token of a position
+between them is the index of the next operation, so that the positions of this capture sort as the operations do:
+
+    entry at 100.1: one insert                         100.1/00000000
+    entry at 100.2: applyOps [insert, update]          100.2/00000000, 100.2/00000001
 """
 
 from __future__ import annotations
@@ -18,11 +26,11 @@ from collections.abc import Callable
 from struct import Struct, error
 
 from changefeed.bson_bytes import USUAL_SIZES, document_of, elements, fields_of
+from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
-from source.oplog.place import FIRST, place
+from changefeed.position import Position
 from source.oplog.update import description, is_replacement, upserting
-from source.raw.row_about import WALL_SIZE, RowAbout, transaction_of
-from source.raw.row_header import Header
+from source.raw_row import WALL_SIZE, Header, RowAbout, transaction_of
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _INT64: Callable[[bytes, int], tuple[int]] = Struct("<q").unpack_from
@@ -43,7 +51,8 @@ _FIRST_IDS = {bytes([kind]) + _ID: ((10 + size).to_bytes(4, "little"), 9 + size)
 _BUCKETS = b"system.buckets."
 _WALL = b"\x09wall\0"
 _WALL_AT, _WALL_END = len(_WALL), len(_WALL) + WALL_SIZE
-_FIRST = FIRST.encode()
+_FIRST = b"00000000"
+_MOST_INDEX = 0xFFFF_FFFF
 _RETRYABLE_WRITES = b"\0\x01\0\0\0"
 _REST_SIZES = frozenset({49, 89})
 """Of what the server writes last: `ts`, `t`, `v`, `wall`, and `prevOpTime` of a retryable write."""
@@ -244,3 +253,21 @@ def _upserts(entry: bytes, at: int) -> bool:
     return entry.find(_UPSERT, at) >= 0 and any(
         name == b"b" and entry[value_at] for name, _, value_at, _ in elements(entry)
     )
+
+
+def place(index: int) -> str:
+    if not 0 <= index <= _MOST_INDEX:
+        raise ValueError(
+            f"operation number {index} of one transaction: the highest number in a position is {_MOST_INDEX}"
+        )
+    return f"{index:08X}"
+
+
+def position(ts: ClusterTime, index: int) -> Position:
+    return Position(ts, place(index))
+
+
+def index_of(at: Position) -> int:
+    """The number of operations of its cluster time that are below the position, which may be between two of them (`owner/recording.py`)."""
+    operation, between, _ = at.token.partition(".")
+    return int(operation.ljust(len(_FIRST), "0"), 16) + bool(between)

@@ -33,12 +33,10 @@ from changefeed.position import Position, Window
 from source.connection import Client
 from source.errors import error_text, translate
 from source.oplog.command_entry import CommandEntry, is_command
-from source.oplog.find import entries, entry_at
-from source.oplog.place import index_of, position
-from source.oplog.row_entry import about_command, made_entry, scan
-from source.oplog.stride import Stride
-from source.oplog.transaction import operations
-from source.raw.raw_batch import RawBatch
+from source.oplog.find import entries, entry_at, operations
+from source.oplog.row_entry import about_command, index_of, made_entry, position, scan
+from source.raw_row import RawBatch
+from source.read_size import Stride
 
 _REMEDY = "remove the changefeed and create it again with --start initial"
 _TIME_NOT_REACHED = 72

@@ -1,4 +1,7 @@
-"""`OplogWindow`: the oldest and the newest time of the source's oplog. Also the source's majority-committed time."""
+"""`OplogWindow`: the oldest and the newest time of the source's oplog. Also the source's majority-committed time.
+
+`oplog_obstacle`: whether the user may read the oplog of a source, tested by a read.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pymongo.client_session import ClientSession
+from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.config.capture_choice import MAJORITY_READS_DISABLED, ROUTER, Obstacle, not_allowed
 from changefeed.errors import SluiceError
 from changefeed.position import Position
 from source.connection import HELLO, Client, is_router, read_command, session_time
-from source.errors import translated
+from source.errors import is_refusal, translated
 
 _FIRST_ENTRY = "initiating set"
 
@@ -88,3 +94,24 @@ def newest_time(client: Client) -> ClusterTime:
 
 def _session(client: Client) -> ClientSession:
     return client.start_session(causal_consistency=False)
+
+
+_READ_CONCERN_MAJORITY_NOT_ENABLED = 148
+
+
+def oplog_obstacle(client: Client) -> Obstacle | None:
+    """None if the oplog can be read as the capture reads it. Raises other errors, for example that the source does not answer."""
+    with translated("reading the oplog of the source"):
+        if is_router(client):
+            return ROUTER
+        oplog = client.get_database("local", read_concern=ReadConcern("majority"))["oplog.rs"]
+        try:
+            oplog.find_one({}, {"ts": 1})
+        except OperationFailure as error:
+            if error.code == _READ_CONCERN_MAJORITY_NOT_ENABLED:
+                return MAJORITY_READS_DISABLED
+            if is_refusal(error):
+                name = (error.details or {}).get("codeName", error.code)
+                return not_allowed(f"the source answers {name}")
+            raise
+    return None

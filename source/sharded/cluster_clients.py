@@ -1,20 +1,39 @@
-"""`ClusterClients`: the connections to the config servers and the shards of a source."""
+"""`ClusterClients`: the connections to the config servers and the shards of a source.
+
+`FormerShards`: whether a shard that was removed from the cluster can still be read.
+
+    in config.shards                     it is away at most, however long it is silent
+    not there any more: it answers       its last entries are read
+    it is silent, for less than 10 min   it is waited for, and the source's error says how long still
+    it is silent for 10 min              it is gone: what it would have to tell is lost
+
+An answer ends a silence. Each owner begins to count anew.
+
+`ClusterClock`: a time that all shards of a cluster have reached.
+
+A shard that nobody writes to is at its last no-op, up to ten seconds behind. A read with `afterClusterTime` has it write another one. It takes
+the time from another shard only with that shard's signature, which sessions carry.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from changefeed.capture import Capture
-from changefeed.errors import SourceUnsupported
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import SourceUnavailable, SourceUnsupported
 from source.connection import HELLO, Client, connect, read_command, version_of
 from source.errors import translated
-from source.sharded.hosts.feature_version import FEATURES, feature_version
-from source.sharded.hosts.former_shards import FormerShards, Silence
-from source.sharded.hosts.shard_uri import shard_uri
+from source.oplog.find import OPLOG
+from source.sharded.shard_uri import shard_uri
+from source.sharded.tables.orphan_guard import FEATURES, feature_version
 
 CONFIG = "config"
 """The stream of the config servers. No shard may have this name: the server keeps it for the config shard of 8.0."""
@@ -123,3 +142,104 @@ class ClusterClients:
                 uri = shard_uri(self._uri, self._hosts[stream], self._credentials.get(stream))
                 self._clients[stream] = connect(uri, app_name=self._app_name, capture=self._capture)
             return self._clients[stream]
+
+
+GONE_AFTER = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """It does not answer. `left`: how long it is still waited for."""
+
+    error: SourceUnavailable
+    left: timedelta
+
+    @property
+    def over(self) -> bool:
+        """Whether the shard is gone."""
+        return self.left <= timedelta()
+
+    def told(self, why: str) -> SourceUnavailable:
+        minutes = max(1, round(self.left.total_seconds() / 60))
+        return SourceUnavailable(
+            f"{why}, and it does not answer: {self.error}; start it again until the changefeed is past that time. In {minutes} min it counts as "
+            "gone for good: the tables that it may have had are then lost, and have to be copied anew"
+        )
+
+
+class FormerShards:
+    """For all threads."""
+
+    def __init__(self, gone_after: timedelta | None = None) -> None:
+        self._gone_after = gone_after if gone_after is not None else GONE_AFTER
+        self._silent_since: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, shard: str, ping: Callable[[], object]) -> Silence | None:
+        """None: it answers."""
+        try:
+            ping()
+        except SourceUnavailable as error:
+            with self._lock:
+                since = self._silent_since.setdefault(shard, time.monotonic())
+            silent = timedelta(seconds=time.monotonic() - since)
+            return Silence(error=error, left=self._gone_after - silent)
+        with self._lock:
+            self._silent_since.pop(shard, None)
+        return None
+
+
+_LONGEST_MS = 10_000
+_THREADS = 16
+
+
+def reach_newest(clients: ClusterClients) -> ClusterTime:
+    """Everything that was acknowledged before this call is at or before it, and a majority of each shard has reached it."""
+    streams = _streams(clients)
+    with ThreadPoolExecutor(_THREADS, "clock") as threads:
+        points = list(threads.map(_newest, streams.items()))
+        newest_ts, proof = max(points, key=lambda point: point[0])
+        for _ in threads.map(lambda each: _reach(each[0], each[1], newest_ts, proof), streams.items()):
+            pass
+    return newest_ts
+
+
+def reach(clients: ClusterClients, at_least_ts: ClusterTime) -> ClusterTime:
+    """A time that all shards have reached, not before the one that is wanted: some shard has it."""
+    reached_ts = reach_newest(clients)
+    if reached_ts < at_least_ts:
+        raise SourceUnavailable(f"the source's shards have reached {reached_ts}, expected {at_least_ts} or later")
+    return reached_ts
+
+
+def _streams(clients: ClusterClients) -> Mapping[str, Client]:
+    hosts = clients.read_shards()
+    return {CONFIG: clients.config, **{name: clients.of(name, host) for name, host in hosts.items()}}
+
+
+def _newest(stream: tuple[str, Client]) -> tuple[ClusterTime, Mapping[str, Any] | None]:
+    """The last write, and the signed time that proves it."""
+    name, client = stream
+    with (
+        translated(f"reading the newest time of {name}"),
+        client.start_session(causal_consistency=False) as session,
+    ):
+        written = read_command(client, "admin", {HELLO: 1}, session=session).get("lastWrite", {})
+        if "opTime" not in written:
+            raise SourceUnavailable(f"a member of {name} does not know its last write yet")
+        return ClusterTime.from_bson(written["opTime"]["ts"]), session.cluster_time
+
+
+def _reach(name: str, client: Client, to_ts: ClusterTime, proof: Mapping[str, Any] | None) -> None:
+    command = {
+        "find": OPLOG.coll,
+        "filter": {"ts": to_ts.to_bson()},
+        "projection": {"ts": 1},
+        "limit": 1,
+        "readConcern": {"level": "majority", "afterClusterTime": to_ts.to_bson()},
+        "maxTimeMS": _LONGEST_MS,
+    }
+    with translated(f"asking {name} to reach {to_ts}"), client.start_session(causal_consistency=False) as session:
+        if proof is not None:
+            session.advance_cluster_time(proof)
+        read_command(client, OPLOG.db, command, session=session)

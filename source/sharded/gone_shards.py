@@ -23,8 +23,8 @@ from changefeed.sharded_history import ShardHistory, opened
 from changefeed.source_history import SourceHistory
 from changefeed.table import TableId
 from source.loss import InBackground, Loss, ReadTable
-from source.sharded.hosts.former_shards import Silence
-from source.sharded.tables.left_tables import LeftTables
+from source.sharded.cluster_clients import Silence
+from source.sharded.tables.rewind import LeftTables
 
 _EVERY_SECONDS = 10.0
 

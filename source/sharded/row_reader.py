@@ -25,13 +25,12 @@ from changefeed.errors import HistoryLost
 from source.connection import Client
 from source.errors import translated
 from source.oplog.command_entry import CommandEntry
-from source.oplog.find import MOST_ENTRIES, entries, entry_at
+from source.oplog.find import MOST_ENTRIES, entries, entry_at, operations
 from source.oplog.row_entry import ROWS, made_entry
-from source.oplog.transaction import operations
-from source.raw.row_header import Header
+from source.raw_row import Header
 from source.sharded.merge import Stretch
 from source.sharded.row_scan import from_migrate
-from source.stream.events.raw_event import table_name
+from source.stream.change_event import table_name
 
 _COMMAND, _DELETE = b"command", b"delete"
 _STRETCH = 1_000

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from changefeed.bson_bytes import USUAL_SIZES, fields_of, value_end_of
 from source.oplog.row_entry import ROWS, MalformedEntry, scanner, walk
-from source.raw.row_header import Header
+from source.raw_row import Header
 
 FROM_MIGRATE = b"\x08fromMigrate\0\x01"
 _ID = b"_id\0"

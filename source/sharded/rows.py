@@ -33,14 +33,12 @@ from changefeed.source_history import SourceHistory
 from changefeed.table import TableId
 from source.errors import translate
 from source.oplog import row_entry
-from source.raw.raw_batch import RawBatch
-from source.raw.row_about import RowAbout
-from source.raw.row_header import Header
-from source.row_capture import RowReader
+from source.raw_row import Header, RawBatch, RowAbout
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.merge import Nature, Stretch, stretches
 from source.sharded.row_reader import RowRange, ShardRow, ShardRowReader, of_user
 from source.sharded.row_scan import row_scan
+from source.source import RowReader
 
 log = structlog.get_logger(__name__)
 

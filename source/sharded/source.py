@@ -18,29 +18,23 @@ from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout
 from changefeed.users import Principals
 from source.connection import Client, read_command
-from source.ddl.ddl_watch import DdlWatch
+from source.ddl_watch import DdlWatch
 from source.errors import translated
 from source.oplog.window import OplogWindow, read_oplog_window
-from source.row_capture import RowCapture
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import CONFIG, ClusterClients
-from source.sharded.ddl_watch import ShardedDdlWatch
-from source.sharded.hosts.former_shards import Silence
-from source.sharded.owned.chunk_rows import OwnedChunk
+from source.sharded.cluster_clients import CONFIG, ClusterClients, Silence, reach_newest
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
-from source.sharded.owned.division import cluster_sizes, divide_cluster
+from source.sharded.owned.owned_chunks import OwnedChunk, cluster_sizes, divide_cluster
 from source.sharded.owned.owned_find import owned_find
 from source.sharded.rows import ShardedRows
+from source.sharded.sharded_ddl_watch import ShardedDdlWatch
 from source.sharded.stream import ClusterStream, caught_up, operations_of
-from source.sharded.tables.left_tables import LeftTables, left_tables
-from source.source import ChunkRows
+from source.sharded.tables.rewind import LeftTables, left_tables
+from source.source import ChunkRows, RowCapture
 from source.stream.window_reader import ReadOptions
-from source.tables.catalog import CatalogReading
+from source.tables.catalog import CatalogReading, changed_each_time, disturbing_ddl, read_layout
 from source.tables.chunk_reader import Chunk, ReadWay
 from source.tables.chunks import Division
-from source.tables.layout_reading import read_layout
 from source.tables.row_read import Row
-from source.tables.stable_catalog import changed_each_time, disturbing_ddl
 
 _ATTEMPTS = 20
 _LOOKS = 5

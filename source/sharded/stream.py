@@ -25,19 +25,24 @@ from pymongo.errors import ExecutionTimeout
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceMajorityStalled, SourceUnavailable
 from source.connection import HELLO, Client, member_read, read_command
-from source.ddl.ddl_description import ANY_TEXT
+from source.ddl_description import ANY_TEXT
 from source.errors import translated
 from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import CommandEntry
-from source.oplog.find import OPLOG, commands, entries, entry_at
-from source.oplog.stride import Stride
-from source.oplog.transaction import parts
+from source.oplog.find import OPLOG, commands, entries, entry_at, parts
 from source.oplog.window import oldest_time_for_message
-from source.sharded.hosts.feature_version import FEATURES
-from source.sharded.resolved import StreamPoint
+from source.read_size import Stride
+from source.sharded.effective_order import (
+    Operation,
+    Prepares,
+    StreamPoint,
+    Unit,
+    commit_ts,
+    effective_ts,
+    transaction_key,
+)
 from source.sharded.tables.live_tables import CHUNKS, COLLECTIONS, COORDINATORS, DATABASES, SHARDS
-from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, VERSIONS
-from source.sharded.unit import Operation, Prepares, Unit, commit_ts, effective_ts, transaction_key
+from source.sharded.tables.orphan_guard import FEATURES, MIGRATIONS, RANGES, VERSIONS
 
 _WITHOUT_ROWS = {"o.applyOps.o": 0, "o.applyOps.o2": 0}
 """A prepared transaction may be large, and only its commands matter here."""

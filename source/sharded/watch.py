@@ -24,13 +24,19 @@ from changefeed.errors import HistoryLost, RetryableError
 from changefeed.position import Position
 from changefeed.sharded_history import ShardedHistory, ShardHistory
 from changefeed.table import TableId, TableName
+from source.sharded.catalog_reading import (
+    OplogsBefore,
+    read_chunks,
+    read_collections,
+    read_config,
+    read_indexes,
+    read_views,
+)
 from source.sharded.cluster_clients import CONFIG, ClusterClients
-from source.sharded.owned.orphans import refuse_orphans
-from source.sharded.resolved import held_by, nudges, resolved
+from source.sharded.effective_order import Operation, Unit, held_by, nudges, place_of, resolved
+from source.sharded.owned.cluster_catalog import refuse_orphans
 from source.sharded.row_reader import RowRange
 from source.sharded.stream import ClusterStream, caught_up, in_order, operations_of, wait_for_start
-from source.sharded.tables.catalog_reading import OplogsBefore, read_collections, read_config, read_views
-from source.sharded.tables.index_reading import read_chunks, read_indexes
 from source.sharded.tables.live_tables import (
     DATABASES,
     GONE,
@@ -43,10 +49,8 @@ from source.sharded.tables.live_tables import (
 )
 from source.sharded.tables.orphan_guard import OrphanGuard
 from source.sharded.tables.owned_ddl import IndexName, OwnedDdl, rewound_indexes
-from source.sharded.tables.place import place_of
 from source.sharded.tables.rewind import rewound, rewound_shard
-from source.sharded.unit import Operation, Unit
-from source.tables.one_term import one_term
+from source.tables.row_read import one_term
 
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.05, 0.2
 _THREADS = 16

@@ -17,7 +17,7 @@ if that name is sent. So only names of plain characters are sent.
 
 The match does not exclude system databases and collections: no pattern can name one, and the reader drops them.
 
-Heartbeats (`source/stream/heartbeat.py`) pass both matches, and the reader drops them: a stream can stop at them.
+Heartbeats (`source/stream/note.py`) pass both matches, and the reader drops them: a stream can stop at them.
 """
 
 from __future__ import annotations

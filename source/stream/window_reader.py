@@ -36,14 +36,13 @@ from changefeed.position import Position, Window
 from source.connection import Client
 from source.errors import translate, translated
 from source.oplog.window import oldest_time_for_message
-from source.raw.raw_batch import RawBatch
-from source.stream.events.batch_size import BatchSize
-from source.stream.events.large_event import LargeEvents, Stage, after_token, connection_lost, too_large
-from source.stream.events.raw_event import scan
-from source.stream.events.raw_reply import StreamReply
-from source.stream.events.raw_stream import RawStream
+from source.raw_row import RawBatch
+from source.read_size import BatchSize
+from source.stream.change_event import StreamReply, scan
+from source.stream.completeness import WindowProgress
+from source.stream.large_event import LargeEvents, Stage, after_token, connection_lost, too_large
 from source.stream.note import NoteKeeper
-from source.stream.window_progress import WindowProgress
+from source.stream.raw_stream import RawStream
 
 _SHORTEST_WAIT_MS = 10
 _LONGEST_WAIT_MS = 250

@@ -7,6 +7,10 @@ reading is valid at both times and in between:
     majority time    listCollections, listIndexes ...    newest time      resolved
     before_ts ────────────────────────────────────────── after_ts ─────── beyond it: decide
                a DDL in here: the reading may be half old, half new: read again
+
+`read_stable_catalog`: reads the catalog until no DDL disturbs the reading.
+
+`read_layout`: how a sharded cluster divides a table now, by its routers or its config servers.
 """
 
 from __future__ import annotations
@@ -18,17 +22,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import structlog
+from bson.binary import UUID_SUBTYPE, Binary
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.errors import SourceUnsupported
+from changefeed.errors import SourceUnavailable, SourceUnsupported
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, view_id
-from source.connection import Client, is_router, read_command
-from source.ddl.ddl_description import ANY_TEXT, check_names, printable, uuid_of
-from source.ddl.index_spec import index_document
+from changefeed.table_layout import TableLayout, ZoneRange
+from source.connection import HELLO, Client, is_router, read_command
+from source.ddl_description import ANY_TEXT, check_names, index_document, printable, uuid_of
+from source.ddl_watch import DdlWatch
 from source.errors import translated
 from source.oplog.window import majority_time, newest_time
 
@@ -170,3 +177,106 @@ def _shard_keys(client: Client) -> Mapping[str, Document]:
         {"dropped": {"$ne": True}, "unsplittable": {"$ne": True}}, {"key": 1}
     )
     return {entry["_id"]: Document.of(entry["key"]) for entry in sharded}
+
+
+_ATTEMPTS = 20
+
+Wanted = Callable[[TableName], bool]
+
+
+def read_stable_catalog(
+    client: Client,
+    wanted: Wanted,
+    open_watch: Callable[[Position], DdlWatch],
+    *,
+    valid_from: Position | None = None,
+    buckets: bool = False,
+) -> CatalogReading:
+    """Blocks for the reading and some hundred milliseconds more. `open_watch` opens a separate watch for it.
+
+    With `valid_from` (a start in the past) there is one attempt: a DDL since then makes the present catalog useless.
+    `buckets`: as for `read_catalog`; the watch must tell of time series in the same way.
+    """
+    for _ in range(1 if valid_from is not None else _ATTEMPTS):
+        primary = _primary(client)
+        reading = read_catalog(client, wanted, valid_from=valid_from, buckets=buckets)
+        disturbing = disturbing_ddl(reading, wanted, open_watch)
+        if disturbing is None and _primary(client) == primary:
+            return reading
+        if disturbing is not None and valid_from is not None:
+            raise SourceUnsupported(
+                f"the source's tables at {valid_from} are unknown, since they changed later: {disturbing}; "
+                "start after it, or with an initial copy"
+            )
+    raise changed_each_time()
+
+
+def changed_each_time() -> SourceUnavailable:
+    return SourceUnavailable("the catalog of the source changed during each attempt to read it")
+
+
+def concerns(ddl: DdlEvent, wanted: Wanted) -> bool:
+    """A dropDatabase is taken to concern every changefeed, since any may have tables in the database."""
+    return ddl.table is None or wanted(ddl.table) or (ddl.renamed_to is not None and wanted(ddl.renamed_to))
+
+
+def disturbing_ddl(
+    reading: CatalogReading, wanted: Wanted, open_watch: Callable[[Position], DdlWatch]
+) -> DdlEvent | None:
+    watch = open_watch(reading.position)
+    try:
+        while True:
+            batch = watch.poll()
+            if batch.trouble is not None:
+                raise batch.trouble
+            for ddl in batch.events:
+                if concerns(ddl, wanted) and stability_of(reading, [ddl], batch.resolved) is Stability.DISTURBED:
+                    return ddl
+            if stability_of(reading, [], batch.resolved) is Stability.STABLE:
+                return None
+    finally:
+        watch.close()
+
+
+def _primary(client: Client) -> Any:
+    """It changes with each election, which may roll back what was read, and with the member that is read. None through mongos."""
+    with translated("reading which member is the source's primary"):
+        elected = client.admin.command(HELLO).get("electionId")
+        return elected and (elected, read_command(client, "admin", {HELLO: 1}).get("me"))
+
+
+_log = structlog.get_logger(__name__)
+
+
+def read_layout(client: Client, schema: TableSchema) -> TableLayout | None:
+    """None if the table is not sharded, or cannot be written through a router one row at a time: if it has a collation."""
+    if schema.kind is not TableKind.COLLECTION:
+        return None
+    with translated(f"reading how the source shards {schema.name}"):
+        entry = _entry(client, schema)
+        if entry is None or entry.get("unsplittable"):
+            return None
+        if entry.get("defaultCollation"):
+            _log.warning("table_with_a_collation_is_not_sharded", table=str(schema.name))
+            return None
+        chunks = _found(client, "chunks", {"uuid": entry["uuid"]}, {"min": 1})
+        tags = _found(client, "tags", {"ns": entry["_id"]}, {"min": 1})
+    zones = (ZoneRange(lower=Document.of(tag["min"]), upper=Document.of(tag["max"]), zone=tag["tag"]) for tag in tags)
+    return TableLayout(
+        key=Document.of(entry["key"]),
+        unique=bool(entry.get("unique")),
+        bounds=tuple(Document.of(chunk["min"]) for chunk in chunks[1:]),
+        zones=tuple(zones),
+    )
+
+
+def _entry(client: Client, schema: TableSchema) -> Mapping[str, Any] | None:
+    """By a UUID that it is known to have had; a resharding that nobody has heard of has given it another one, but no other name."""
+    uuids = [Binary(bytes.fromhex(uuid), UUID_SUBTYPE) for uuid in (schema.id, *schema.uuids)]
+    found = _found(client, "collections", {"$or": [{"uuid": {"$in": uuids}}, {"_id": str(schema.name)}]}, {"_id": 1})
+    return next((entry for entry in found if entry["uuid"] in uuids), found[0] if found else None)
+
+
+def _found(client: Client, coll: str, filter: Mapping[str, Any], sort: Mapping[str, int]) -> list[Mapping[str, Any]]:
+    command = {"find": coll, "filter": filter, "sort": sort, "readConcern": {"level": "majority"}}
+    return list(client["config"].cursor_command(command, read_preference=client.read_preference))

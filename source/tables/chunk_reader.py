@@ -43,8 +43,8 @@ from changefeed.table import TableName
 from source.connection import Client
 from source.errors import translate
 from source.oplog.window import majority_time, newest_time
-from source.raw.raw_find import Found, RawFind, key_of
-from source.tables.one_term import one_term
+from source.raw_find import Found, RawFind, key_of
+from source.tables.row_read import one_term
 
 _MOST_DOCUMENTS = 5_000
 """In a reply, so that small documents too are read while others are loaded. Large documents fill a reply at 16 MB."""

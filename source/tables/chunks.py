@@ -11,14 +11,17 @@
 Bounds only have to be in ascending order. The ranges between them contain every document, also those with `_id`s of other types, since
 ranges are read by `min` and `max` along the index, not by comparison. So a table may grow while it is divided, and a sample may be
 uneven, or empty: a chunk whose reading takes too long is divided where it is (`bound_at`). A clustered collection has no index on `_id`, but the server accepts `hint: {_id: 1}` with `min` and `max` for it too.
+
+`table_size`, `table_sizes`: how large tables are, by the source's own counters: nothing is counted or read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from typing import Any, TypeVar
 
 import structlog
@@ -35,8 +38,7 @@ from changefeed.documents.document import Document
 from changefeed.table import TableName, TableSchema, TableSize
 from source.connection import Client, deployment_of, is_router, read_command
 from source.errors import translated
-from source.raw.raw_find import key_of
-from source.tables.table_size import table_size
+from source.raw_find import key_of
 
 CHUNK_BYTES = 64 << 20
 MOST_CHUNKS = 10_000
@@ -187,3 +189,40 @@ def _even(found: Iterable[T], wanted: int) -> Iterator[T]:
     if len(values) <= wanted:
         return iter(values)
     return (values[(number + 1) * len(values) // (wanted + 1)] for number in range(wanted))
+
+
+_THREADS = 16
+_UNAUTHORIZED = 13
+_NAMESPACE_NOT_FOUND = 26
+
+_log = structlog.get_logger(__name__)
+
+
+def table_size(client: Client, name: TableName) -> TableSize:
+    """After an unclean shutdown a server's counters may be off a little."""
+    try:
+        stats = read_command(client, name.db, {"collStats": name.coll})
+    except OperationFailure as error:
+        if error.code == _NAMESPACE_NOT_FOUND:
+            return TableSize()
+        raise
+    buckets = stats.get("timeseries", {}).get("bucketCount", 0)
+    return TableSize(documents=int(stats.get("count", buckets)), bytes=int(stats.get("size", 0)))
+
+
+def table_sizes(client: Client, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:
+    """Without the tables that the user may not ask about."""
+    wanted = list(names)
+    with translated("reading the sizes of the source's tables"), ThreadPoolExecutor(_THREADS, "sizes") as threads:
+        found = zip(wanted, threads.map(partial(_size_if_allowed, client), wanted), strict=True)
+        return {name: size for name, size in found if size is not None}
+
+
+def _size_if_allowed(client: Client, name: TableName) -> TableSize | None:
+    try:
+        return table_size(client, name)
+    except OperationFailure as error:
+        if error.code != _UNAUTHORIZED:
+            raise
+        _log.info("table_size_unknown", table=str(name))
+        return None

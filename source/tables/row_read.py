@@ -3,10 +3,25 @@
 A table keeps its UUID but may have been renamed: a find under the old name would report the row as missing. Servers from 6.0 on compare
 the UUID in the find itself. On older servers the catalog has to give the same name before and after the find. This misses only two
 renames, there and back, within the millisecond between.
+
+`one_term`: makes sure that what was read of the source's catalog is not taken back.
+
+A find sees only documents that the majority has, but it finds the collection by the newest catalog. If a drop or a rename reached the
+primary only, the find reads nothing, or another table, and an election takes the DDL back. Then nobody ever hears of it.
+
+    with one_term(client, "reading a chunk of shop.orders"):
+        read
+
+Afterwards the majority has everything that the member had written when the block ended, and its primary was the same all along. A change of
+primary raises, and so does a majority that does not follow. See docs/decisions/0056. A router tells no term: there nothing is confirmed.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from bson.binary import UUID_SUBTYPE, Binary
@@ -19,8 +34,9 @@ from changefeed.errors import SourceUnavailable
 from changefeed.table import TableId, TableName
 from source.connection import Client, deployment_of, read_command
 from source.errors import readable, translated
-from source.raw.raw_find import parse_found
-from source.tables.one_term import one_term
+from source.majority_watch import majority_point
+from source.oplog.window import newest_time
+from source.raw_find import parse_found
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _LONGEST_WAIT_MS = 5_000
@@ -89,3 +105,22 @@ def _name(client: Client, database: str, id_: TableId, not_before: ClusterTime) 
 
 def _uuid(id_: TableId) -> Binary:
     return Binary(bytes.fromhex(id_), UUID_SUBTYPE)
+
+
+_PATIENCE = timedelta(seconds=30)
+_LOOK_AGAIN = 0.02
+
+
+@contextmanager
+def one_term(client: Client, doing: str) -> Iterator[None]:
+    before = majority_point(client)
+    yield
+    if before is None:
+        return
+    newest, give_up_at = newest_time(client), time.monotonic() + _PATIENCE.total_seconds()
+    while (point := majority_point(client)) is not None and not point.has(newest, before.term):
+        if point.term != before.term:
+            raise SourceUnavailable(f"{doing}: the source has got another primary meanwhile, it is read again")
+        if time.monotonic() > give_up_at:
+            raise SourceUnavailable(f"{doing}: {point}")
+        time.sleep(_LOOK_AGAIN)

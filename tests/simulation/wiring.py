@@ -45,7 +45,6 @@ import source.opening
 import source.oplog.row_reader
 import source.sharded.cluster_clients
 import source.sharded.gone_shards
-import source.sharded.hosts.former_shards
 import source.tables.chunks
 from changefeed.config.sinks.store_place import StorePlace
 from coordination.large.large_values import LARGE_BYTES, PIECE_BYTES
@@ -118,7 +117,7 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (coordination.large.large_values, "LARGE_BYTES", large_bytes),
         (coordination.large.large_values, "PIECE_BYTES", piece_bytes),
         (owner.ddl.barrier, "decide", checked_barrier(owner.ddl.barrier.decide)),
-        (source.sharded.hosts.former_shards, "GONE_AFTER", timedelta(seconds=12)),
+        (source.sharded.cluster_clients, "GONE_AFTER", timedelta(seconds=12)),
         (source.sharded.gone_shards, "_EVERY_SECONDS", 1.0),
         (owner.chores, "_SWEEP_SECONDS", 5.0),
         (sink.files.file_event_sink, "open_store", store),

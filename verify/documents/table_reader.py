@@ -21,10 +21,10 @@ from changefeed.errors import PermanentError
 from changefeed.table import TableName, TableSize
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated as translated_of_target
+from source.columns import Columns
 from source.errors import translated as translated_of_source
-from source.raw.columns import Columns
-from source.raw.raw_find import RawFind
-from source.tables.table_size import table_size
+from source.raw_find import RawFind
+from source.tables.chunks import table_size
 from verify.documents.id_range import EVERYTHING, IdRange
 from verify.documents.raw_document import document_key, documents_in
 

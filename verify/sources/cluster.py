@@ -11,12 +11,11 @@ from typing import Any
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableName, TableSchema, TableSize
+from source.columns import Columns
 from source.errors import translated
-from source.raw.columns import Columns
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
+from source.sharded.cluster_clients import ClusterClients, reach_newest
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
-from source.sharded.owned.division import cluster_sizes, divide_cluster
+from source.sharded.owned.owned_chunks import cluster_sizes, divide_cluster
 from source.sharded.owned.owned_find import owned_find
 from source.tables.chunks import Division
 from verify.documents.table_reader import TableReader

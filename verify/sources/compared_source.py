@@ -12,7 +12,7 @@ from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableName, TableSchema
-from source.raw.columns import Columns
+from source.columns import Columns
 from source.tables.chunks import Division
 from verify.documents.table_reader import TableReader
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableName, TableSchema
+from source.columns import Columns
 from source.connection import Client
 from source.oplog.window import newest_time
-from source.raw.columns import Columns
 from source.stream.note import NoteKeeper
 from source.tables.catalog import read_catalog
 from source.tables.chunks import Division, divide

@@ -29,8 +29,7 @@ from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY, Wire
 from devstack.stack import DevStack
 from source.connection import Client, connect
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
+from source.sharded.cluster_clients import ClusterClients, reach_newest
 
 _EVENTS = 300_000
 _SHARDS = ("sa", "sb", "sc")

@@ -46,7 +46,7 @@ from changefeed.documents.row_key import canonical, row_key
 from changefeed.table import TableId, TableSchema
 from processor.task.job import JobContext, JobSpec
 from processor.task.rows.shuffle import divisible, unique_indexes
-from source.raw.row_header import Header
+from source.raw_row import Header
 
 DIGEST_BYTES = 8
 UNKNOWN = b""

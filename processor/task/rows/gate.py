@@ -49,8 +49,8 @@ from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
 from schema_store.versions import SchemaVersions
 from source.oplog.row_entry import UNKNOWN
-from source.raw.row_header import Header
-from source.stream.events.raw_event import table_name
+from source.raw_row import Header
+from source.stream.change_event import table_name
 
 READABLE: CodecOptions[RawBSONDocument] = CodecOptions(
     RawBSONDocument,

@@ -26,10 +26,9 @@ from changefeed.table import TableName, TableSchema
 from processor.task.rows.shuffle import TableRoute, dependence, dependent
 from schema_store.versions import SchemaVersions
 from sink.row import RowChange, RowDetails, TargetTable
-from source.raw.columns import Columns
-from source.raw.row_about import RowAbout
-from source.raw.row_header import Header
-from source.stream.events.raw_event import table_name
+from source.columns import Columns
+from source.raw_row import Header, RowAbout
+from source.stream.change_event import table_name
 
 _TYPES = {kind.value.encode(): kind for kind in RowType}
 _UPDATE, _DELETE = RowType.UPDATE, RowType.DELETE

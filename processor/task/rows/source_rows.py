@@ -23,7 +23,7 @@ from processor.task.job import Held
 from processor.task.rows.gate import RowFilter
 from schema_store.versions import SchemaVersions
 from sink.row import RowChange, SourceRow
-from source.raw.columns import Columns
+from source.columns import Columns
 from source.source import ReadsRows
 from source.stream import filter_match
 from source.stream.window_reader import BeforeChange, FullDocument, ReadOptions

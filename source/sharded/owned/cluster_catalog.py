@@ -6,6 +6,8 @@
     listIndexes of the owners                              an index that only some of them have is none of the table yet
 
 Shard keys are left out: a changefeed does not follow them, and rows are known by `_id` alone.
+
+`refuse_orphans`, `balancer_runs`: whether documents stand, or may come, on shards that do not own them.
 """
 
 from __future__ import annotations
@@ -19,19 +21,18 @@ from bson.binary import UUID_SUBTYPE, Binary
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.errors import SourceUnavailable
+from changefeed.errors import SourceUnavailable, SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, view_id
-from source.connection import Client
-from source.ddl.ddl_description import uuid_of
-from source.ddl.index_spec import index_document
+from source.connection import Client, read_command
+from source.ddl_description import index_document, uuid_of
 from source.errors import translated
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
-from source.sharded.tables.index_reading import name_now, specifications
+from source.sharded.catalog_reading import name_now, specifications
+from source.sharded.cluster_clients import ClusterClients, reach_newest
+from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, REMEDY
 from source.sharded.tables.owned_ddl import index_name
 from source.tables.catalog import CatalogReading
-from source.tables.one_term import one_term
+from source.tables.row_read import one_term
 
 _THREADS = 16
 _KINDS = {"view": TableKind.VIEW, "timeseries": TableKind.TIMESERIES}
@@ -185,3 +186,26 @@ def _cursor(client: Client, db: str, command: dict[str, Any]) -> Iterator[Mappin
     return client[db].cursor_command(
         command, codec_options=client[db].codec_options, read_preference=client.read_preference
     )
+
+
+_MAJORITY = {"level": "majority"}
+_MOVES_NOTHING = ("off", "autoSplitOnly")
+
+
+def refuse_orphans(client: Client, shard: str) -> None:
+    """Raises `SourceUnsupported` if the shard gives or takes a chunk, or has not deleted what one has left."""
+    for name in (MIGRATIONS, RANGES):
+        command = {"find": name.coll, "limit": 1, "singleBatch": True, "readConcern": _MAJORITY}
+        with translated(f"reading {name} of shard {shard}"):
+            found = read_command(client, name.db, command)["cursor"]["firstBatch"]
+        if found:
+            raise SourceUnsupported(f"shard {shard} has orphaned documents of {found[0]['nss']}, by {name}: {REMEDY}")
+
+
+def balancer_runs(client: Client) -> bool:
+    """As the config servers take their settings: without any, it does."""
+    command = {"find": "settings", "filter": {"_id": "balancer"}, "readConcern": _MAJORITY}
+    with translated("reading config.settings"):
+        found = read_command(client, "config", command)["cursor"]["firstBatch"]
+    said = found[0] if found else {}
+    return not said.get("stopped") and said.get("mode", "full") not in _MOVES_NOTHING

@@ -32,9 +32,8 @@ from changefeed.errors import SourceUnavailable
 from changefeed.table import TableName
 from source.connection import read_command, version_of
 from source.errors import error_text, translated
-from source.raw.raw_find import Found, RawFind
-from source.sharded.clock import reach
-from source.sharded.cluster_clients import ClusterClients
+from source.raw_find import Found, RawFind
+from source.sharded.cluster_clients import ClusterClients, reach
 
 STALE = frozenset({13388, 249, 63, 150})
 """StaleConfig, StaleDbVersion, StaleShardVersion, StaleEpoch."""

@@ -1,1 +1,1 @@
-"""Which tables a cluster has, and what DDL the entries of its shards are together."""
+"""Which tables a cluster has, and what DDL the entries of its shards are together. Pure."""

@@ -27,9 +27,9 @@ from changefeed.errors import InvariantError, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import ALL_VIEWS, TableId, TableName
-from source.ddl.ddl_description import uuid_of, wall_ms_of
+from source.ddl_description import uuid_of, wall_ms_of
 from source.oplog.ddl_entry import OF_SHARDS, ddls_of_entry
-from source.sharded.unit import Operation
+from source.sharded.effective_order import Operation
 
 RESHARDING = "system.resharding."
 _TO_CAPPED = ".convertToCapped."

@@ -13,6 +13,8 @@ entry looks like that of an owned document.
 
 The entry at 100.1 is durable before sb hears of it, so all writes of these orphans come after it. Any other entry about such a document
 says that there were orphans before. If the shards have no such document (`refuse_orphans`) and no entry since the start, there was none at the start.
+
+`feature_version`: the featureCompatibilityVersion of a cluster, by which its servers behave, and not by their own version. Pure.
 """
 
 from __future__ import annotations
@@ -24,9 +26,8 @@ from typing import Self
 from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import TableName
-from source.sharded.hosts.feature_version import FEATURES, TELLS_ORPHANS, feature_version
+from source.sharded.effective_order import Operation
 from source.sharded.tables.live_tables import changed_field, document_id
-from source.sharded.unit import Operation
 
 MIGRATIONS, RANGES = TableName("config", "migrationCoordinators"), TableName("config", "rangeDeletions")
 VERSIONS = TableName("admin", "system.version")
@@ -76,3 +77,13 @@ class OrphanGuard:
 
 def _is_version(operation: Operation) -> bool:
     return operation["ns"] == str(VERSIONS) and operation["op"] in ("i", "u") and document_id(operation) == FEATURES
+
+
+FEATURES = "featureCompatibilityVersion"
+TELLS_ORPHANS = (6, 0)
+"""From here on a shard does not log writes to documents that it does not own (`OrphanGuard`)."""
+
+
+def feature_version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)

@@ -28,9 +28,9 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId
-from source.ddl.ddl_description import uuid_of
-from source.ddl.index_spec import indexes_description
+from source.ddl_description import indexes_description, uuid_of
 from source.oplog.ddl_entry import OF_SHARDS, ddls_of_entry
+from source.sharded.effective_order import Operation
 from source.sharded.tables.live_tables import (
     CHUNKS,
     COORDINATORS,
@@ -41,7 +41,6 @@ from source.sharded.tables.live_tables import (
     NewUuid,
     document_id,
 )
-from source.sharded.unit import Operation
 
 IndexName: TypeAlias = tuple[str, Document]
 """Name and key. Options may change by a collMod."""

@@ -16,7 +16,7 @@ from devstack.mongodb.server import Client
 from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.principals import TargetPrincipals
 from source.connection import connect
-from source.principals import read_principals
+from source.one_deployment import read_principals
 from tests.secured import secured_pair
 
 

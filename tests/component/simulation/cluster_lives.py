@@ -12,8 +12,7 @@ from changefeed.table import TableName
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
+from source.sharded.cluster_clients import ClusterClients, reach_newest
 from tests.simulation.clockwork.machine import Machine
 from tests.simulation.source.sharded import ddl, moves
 from tests.simulation.source.sharded.cluster import ClusterSource

@@ -19,11 +19,10 @@ from changefeed.position import Position, Window
 from changefeed.sharded_history import ShardedHistory, opened
 from devstack.sharded.cluster import ShardedCluster
 from source.oplog.row_entry import ROWS, update_of
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import CONFIG, ClusterClients
-from source.sharded.ddl_watch import ShardedDdlWatch
+from source.sharded.cluster_clients import CONFIG, ClusterClients, reach_newest
 from source.sharded.rows import ShardedRows
-from source.stream.events.raw_event import table_name
+from source.sharded.sharded_ddl_watch import ShardedDdlWatch
+from source.stream.change_event import table_name
 from tests.component.simulation.cluster_lives import ClusterLife, ModelClusterLife, RealClusterLife
 from tests.component.simulation.conftest import AGAINST_REAL, MODEL
 from tests.component.simulation.served import InTheMachine, InThisProcess, Served

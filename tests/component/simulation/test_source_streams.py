@@ -12,10 +12,10 @@ from pymongo.errors import OperationFailure, PyMongoError
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SluiceError, SourceUnavailable
 from changefeed.position import Position
-from source.ddl.resume_token import position_of
 from source.errors import CHANGE_STREAM_HISTORY_LOST, translate
-from source.stream.events.raw_reply import StreamReply
-from source.stream.events.raw_stream import RawStream
+from source.resume_token import position_of
+from source.stream.change_event import StreamReply
+from source.stream.raw_stream import RawStream
 from tests.component.simulation.conftest import Source
 from tests.component.simulation.lives import PLAIN, UNIQUE
 from tests.simulation.source.replica_set import NOTE_EVERY

@@ -18,12 +18,12 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from changefeed.table import TableName
 from source.connection import Client, connect
+from source.one_deployment import of_oplog, of_stream
 from source.oplog.row_reader import OplogReader
 from source.oplog.window import majority_time, newest_time
-from source.raw.row_about import RowAbout
-from source.raw.row_header import Header
-from source.row_capture import RowCapture, of_oplog, of_stream
-from source.stream.events.raw_event import table_name
+from source.raw_row import Header, RowAbout
+from source.source import RowCapture
+from source.stream.change_event import table_name
 from source.stream.window_reader import ReadOptions, WindowReader
 
 _CODEC: CodecOptions[SON[str, Any]] = CodecOptions(SON, datetime_conversion=DatetimeConversion.DATETIME_MS)

@@ -10,7 +10,7 @@ from changefeed.capture import Capture
 from changefeed.errors import SourceUnavailable
 from devstack.mongodb.server import TESTING
 from source.connection import connect
-from source.principals import read_principals
+from source.one_deployment import read_principals
 from tests.conftest import ReplicaSets
 
 

@@ -18,16 +18,14 @@ from changefeed.table import TableId, TableName
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import MongoDB
 from source.connection import Client, connect, deployment_of
-from source.ddl_opening import open_ddl_watch
 from source.majority_watch import MajorityWatch
-from source.oplog.access import oplog_obstacle
-from source.oplog.window import majority_time, newest_time, read_oplog_window
+from source.one_deployment import open_ddl_watch
+from source.oplog.window import majority_time, newest_time, oplog_obstacle, read_oplog_window
 from source.stream.note import NoteKeeper
-from source.tables.catalog import read_catalog
+from source.tables.catalog import read_catalog, read_stable_catalog
 from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay
 from source.tables.chunks import divide
 from source.tables.row_read import read_row
-from source.tables.stable_catalog import read_stable_catalog
 
 _TABLE = TableName("shop", "orders")
 _TAGGED = "readPreference=secondary&readPreferenceTags=use:reports"

@@ -12,7 +12,7 @@ from typing import Any, Self
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId
-from source.ddl.resume_token import position_of
+from source.resume_token import position_of
 from tests.component.verify.verified import Sides
 from verify.documents.settling import Passed
 

@@ -14,7 +14,7 @@ from pymongo.errors import WriteError
 
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import Client
-from source.write_block import LIFTED_BY
+from source.connection import LIFTED_BY
 from tests.certificates import Certificates
 from tests.component.node.server_process import Server
 from tests.e2e.secured.handbook import create_role

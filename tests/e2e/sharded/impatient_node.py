@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from cli.main import main
-from source.sharded.hosts import former_shards
+from source.sharded import cluster_clients
 
 if __name__ == "__main__":
-    former_shards.GONE_AFTER = timedelta()
+    cluster_clients.GONE_AFTER = timedelta()
     main()

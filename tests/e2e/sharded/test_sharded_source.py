@@ -14,8 +14,7 @@ from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
+from source.sharded.cluster_clients import ClusterClients, reach_newest
 from tests.component.node.server_process import Server
 from tests.e2e.sharded.site import PATIENCE, Site
 from tests.until import until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.fault import Fault, Seeds
 
 _OPLOG = ("tests/unit/source/oplog", Seeds(count=15), "tests/component/source/oplog/test_row_reader.py")
-_DDL_WATCH = ("tests/unit/source/oplog", Seeds(count=15), "tests/component/source/ddl")
+_DDL_WATCH = ("tests/unit/source/oplog", Seeds(count=15), "tests/component/source/test_ddl_watches.py")
 
 SOURCE = (
     Fault(

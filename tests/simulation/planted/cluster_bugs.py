@@ -16,12 +16,11 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.sharded_history import ShardedHistory
 from changefeed.table import TableId, TableName
-from source.sharded.hosts.former_shards import Silence
-from source.sharded.resolved import StreamPoint
+from source.sharded.cluster_clients import Silence
+from source.sharded.effective_order import Operation, StreamPoint
 from source.sharded.stream import ClusterStream
-from source.sharded.tables.left_tables import LeftTables
 from source.sharded.tables.live_tables import ClusterChange, LiveTables
-from source.sharded.unit import Operation
+from source.sharded.tables.rewind import LeftTables
 from tests.simulation.planted.bug import Bug
 
 

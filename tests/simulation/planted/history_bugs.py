@@ -14,7 +14,6 @@ import source.oplog.command_entry
 import source.oplog.ddl_entry
 import source.oplog.find
 import source.oplog.row_entry
-import source.oplog.transaction
 import source.stream.note
 import source.tables.catalog
 from changefeed.cluster_time import ClusterTime
@@ -23,10 +22,10 @@ from changefeed.position import Position
 from owner.ddl.feed import Subscription, Taken
 from source.connection import HELLO
 from source.oplog.command_entry import CommandEntry
-from source.oplog.ddl_watch import OplogDdlWatch
+from source.oplog.oplog_ddl_watch import OplogDdlWatch
 from source.oplog.row_reader import OplogReader
-from source.raw.raw_find import RawFind
-from source.stream.resolved import resolved_after
+from source.raw_find import RawFind
+from source.stream.completeness import resolved_after
 from tests.simulation.planted.bug import Bug
 
 
@@ -36,8 +35,8 @@ def _resume_tokens_are_taken_as_inclusive() -> AbstractContextManager[Any]:
         return Position(resolved.ts.next()) if resolved > before else resolved
 
     stack = ExitStack()
-    stack.enter_context(patch("source.stream.window_progress.resolved_after", inclusive))
-    stack.enter_context(patch("source.stream.resuming_ddl_watch.resolved_after", inclusive))
+    stack.enter_context(patch("source.stream.completeness.resolved_after", inclusive))
+    stack.enter_context(patch("source.stream.stream_ddl_watch.resolved_after", inclusive))
     return stack
 
 
@@ -127,12 +126,12 @@ def _history_is_found_whole_before_it_is_read() -> AbstractContextManager[Any]:
 def _in_both_readers(name: str, value: Any) -> AbstractContextManager[Any]:
     stack = ExitStack()
     stack.enter_context(patch(f"source.oplog.row_reader.{name}", value))
-    stack.enter_context(patch(f"source.oplog.ddl_watch.{name}", value))
+    stack.enter_context(patch(f"source.oplog.oplog_ddl_watch.{name}", value))
     return stack
 
 
 def _transactions_are_read_from_where_their_range_begins() -> AbstractContextManager[Any]:
-    read_range, earlier = OplogReader._range, source.oplog.transaction._earlier
+    read_range, earlier = OplogReader._range, source.oplog.find._earlier
     starts: list[ClusterTime] = []
 
     def ranged(self: OplogReader, progress: Any) -> Any:
@@ -144,7 +143,7 @@ def _transactions_are_read_from_where_their_range_begins() -> AbstractContextMan
 
     stack = ExitStack()
     stack.enter_context(patch.object(OplogReader, "_range", ranged))
-    stack.enter_context(patch("source.oplog.transaction._earlier", within))
+    stack.enter_context(patch("source.oplog.find._earlier", within))
     return stack
 
 

@@ -20,7 +20,7 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, Opera
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableName
-from source.ddl.resume_token import position_of
+from source.resume_token import position_of
 from tests.simulation.clockwork.network import Network
 from tests.simulation.source.finds import EntryCursor
 from tests.simulation.source.oplog import Shown, placed

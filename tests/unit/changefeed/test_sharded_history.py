@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.sharded_history import ShardedHistory, ShardHistory
-from source.sharded.unit import Prepares
+from source.sharded.effective_order import Prepares
 
 
 def at(seconds: int, increment: int = 0) -> ClusterTime:

@@ -7,7 +7,7 @@ import pytest
 from changefeed.capture import Capture
 from changefeed.errors import SourceUnsupported
 from source.connection import Deployment
-from source.ddl_opening import reads_oplog
+from source.one_deployment import reads_oplog
 
 OPLOG, STREAM = Capture.OPLOG, Capture.CHANGE_STREAM
 

@@ -16,9 +16,8 @@ from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.security import Security
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
-from source.sharded.owned.chunk_rows import OwnedChunk
+from source.sharded.cluster_clients import ClusterClients, reach_newest
+from source.sharded.owned.owned_chunks import OwnedChunk
 from source.tables.chunk_reader import Chunk
 
 pytestmark = pytest.mark.since("5.0")

@@ -48,7 +48,7 @@ from sink.mongodb.rows.row_writer import MongoRowWriter
 from source.connection import connect
 from source.one_deployment import OneDeployment
 from source.oplog.window import majority_time
-from source.stream.events.raw_event import scan, update_of
+from source.stream.change_event import scan, update_of
 from source.stream.window_reader import ReadOptions, WindowReader
 from source.tables.catalog import read_catalog
 from source.tables.chunk_reader import Chunk

@@ -17,9 +17,8 @@ from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.security import Security
 from devstack.mongodb.server import MongoDB
 from source.connection import connect
-from source.ddl_opening import open_ddl_watch
-from source.oplog.access import oplog_obstacle
-from source.oplog.window import majority_time
+from source.one_deployment import open_ddl_watch
+from source.oplog.window import majority_time, oplog_obstacle
 
 _PRIVILEGE = "read on database local or the role clusterMonitor"
 

@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 from changefeed.cluster_time import ClusterTime
 from source.connection import Client, connect
 from source.oplog.ddl_entry import ddls_of_entry
-from source.oplog.ddl_watch import WANTED
+from source.oplog.oplog_ddl_watch import WANTED
 
 RECORDED = Path(__file__).parents[3] / "fixtures" / "mongodb-4.3" / "replica-set-oplog.jsonl"
 BEGINNING = ClusterTime(0, 1)

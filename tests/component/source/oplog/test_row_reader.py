@@ -22,7 +22,7 @@ from source.oplog import find
 from source.oplog.row_entry import scan
 from source.oplog.row_reader import OplogReader
 from source.oplog.window import majority_time, newest_time
-from source.stream.events.raw_event import table_name
+from source.stream.change_event import table_name
 from tests.conftest import ReplicaSets
 from tests.forgetful import forget
 

@@ -14,7 +14,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType
 from changefeed.table import TableId, TableName
 from source.oplog.row_entry import update_of
-from source.raw.row_header import Header
+from source.raw_row import Header
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.merge import Nature, Stretch, stretches
 from source.sharded.row_reader import RowRange, ShardRowReader, of_user

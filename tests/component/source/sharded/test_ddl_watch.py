@@ -8,9 +8,8 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
-from source.sharded.ddl_watch import ShardedDdlWatch
+from source.sharded.cluster_clients import ClusterClients, reach_newest
+from source.sharded.sharded_ddl_watch import ShardedDdlWatch
 
 pytestmark = pytest.mark.since("6.0")
 

@@ -17,14 +17,13 @@ from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY
-from source.ddl.ddl_watch import DdlWatch
+from source.ddl_watch import DdlWatch
 from source.oplog.row_entry import ROWS
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
+from source.sharded.cluster_clients import ClusterClients, reach_newest
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.rows import ShardedRows
 from source.sharded.source import ShardedSource
-from source.stream.events.raw_event import table_name
+from source.stream.change_event import table_name
 from tests.until import until
 
 pytestmark = pytest.mark.since("6.0")

@@ -18,8 +18,7 @@ from changefeed.event import DdlEvent, DdlType
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
+from source.sharded.cluster_clients import ClusterClients, reach_newest
 from source.sharded.watch import ClusterStep, ClusterWatch
 from tests.component.source.sharded.follower import FollowedRow, rows_of
 from tests.until import until

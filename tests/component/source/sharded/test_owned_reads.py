@@ -24,11 +24,10 @@ from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY
-from source.sharded.clock import reach, reach_newest
-from source.sharded.cluster_clients import ClusterClients
+from source.sharded.cluster_clients import ClusterClients, reach, reach_newest
 from source.sharded.owned import owned_find
-from source.sharded.owned.chunk_rows import OwnedChunk
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
+from source.sharded.owned.owned_chunks import OwnedChunk
 from source.sharded.source import ShardedSource
 from source.tables.chunk_reader import Chunk
 

@@ -16,11 +16,10 @@ from changefeed.position import Position, Window
 from changefeed.sharded_history import ShardedHistory, opened
 from devstack.sharded.cluster import ShardedCluster
 from source.oplog.row_entry import scan
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
-from source.sharded.ddl_watch import ShardedDdlWatch
+from source.sharded.cluster_clients import ClusterClients, reach_newest
 from source.sharded.rows import ShardedRows
-from source.stream.events.raw_event import table_name
+from source.sharded.sharded_ddl_watch import ShardedDdlWatch
+from source.stream.change_event import table_name
 from tests.component.source.sharded.history import History, end_of
 
 pytestmark = pytest.mark.since("5.0")

@@ -11,9 +11,8 @@ from changefeed.errors import SourceMajorityStalled
 from changefeed.position import Position
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
-from source.sharded.clock import reach_newest
-from source.sharded.cluster_clients import ClusterClients
-from source.sharded.ddl_watch import ShardedDdlWatch
+from source.sharded.cluster_clients import ClusterClients, reach_newest
+from source.sharded.sharded_ddl_watch import ShardedDdlWatch
 from tests.until import until
 
 pytestmark = [pytest.mark.since("6.0"), pytest.mark.soak]

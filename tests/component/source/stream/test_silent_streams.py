@@ -19,8 +19,8 @@ from changefeed.documents.document import Document
 from changefeed.position import Position, Window
 from devstack.mongodb.server import MongoDB
 from source.connection import Client, connect
-from source.ddl_opening import open_ddl_watch
-from source.stream.events.raw_event import scan
+from source.one_deployment import open_ddl_watch
+from source.stream.change_event import scan
 from source.stream.window_reader import ReadOptions, WindowReader
 from tests.component.source.stream.silent_reader import NOTHING_SLOWLY
 from tests.until import until

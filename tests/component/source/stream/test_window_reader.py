@@ -19,7 +19,7 @@ from changefeed.errors import EventTooLarge, HistoryLost, SourceUnavailable
 from changefeed.position import Position, Window
 from devstack.mongodb.server import MongoDB
 from source.connection import Client, connect
-from source.stream.events.raw_event import scan
+from source.stream.change_event import scan
 from source.stream.window_reader import BeforeChange, FullDocument, ReadOptions, WindowReader
 from tests.forgetful import forget
 

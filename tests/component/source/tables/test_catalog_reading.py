@@ -12,10 +12,9 @@ from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import TableKind, TableName
 from source.connection import Client, connect, deployment_of
-from source.ddl_opening import open_ddl_watch
+from source.one_deployment import open_ddl_watch
 from source.oplog.window import majority_time
-from source.tables.catalog import CatalogReading, Stability, read_catalog, stability_of
-from source.tables.stable_catalog import read_stable_catalog
+from source.tables.catalog import CatalogReading, Stability, read_catalog, read_stable_catalog, stability_of
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from owner.ddl.feed import DdlFeed, Subscription
 from owner.ddl.sightings import Sighting
-from source.ddl.ddl_watch import DdlBatch
+from source.ddl_watch import DdlBatch
 from tests.until import until
 
 

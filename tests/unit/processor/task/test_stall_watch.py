@@ -12,8 +12,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from processor.task.stall_watch import StallWatch
-from source.raw.row_header import Header
-from source.stream.events.raw_event import scan
+from source.raw_row import Header
+from source.stream.change_event import scan
 
 EVENT = scan(
     bson.encode(

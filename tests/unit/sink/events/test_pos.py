@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from sink.events.pos import pos_of, position_of
-from source.oplog.place import place
+from source.oplog.row_entry import place
 
 _time = st.builds(ClusterTime, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 _near = st.builds(ClusterTime, st.just(1795224774), st.integers(8, 10))

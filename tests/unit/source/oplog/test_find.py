@@ -14,7 +14,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.table import TableName
 from source.oplog import find
-from source.raw.raw_find import Found
+from source.raw_find import Found
 
 
 def at(increment: int) -> ClusterTime:

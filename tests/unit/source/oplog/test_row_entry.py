@@ -17,9 +17,9 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
 from changefeed.table import TableName
 from source.oplog.command_entry import CommandEntry
+from source.oplog.find import operations
 from source.oplog.row_entry import made_entry, scan, update_of
-from source.oplog.transaction import operations
-from source.stream.events.raw_event import table_name
+from source.stream.change_event import table_name
 
 UI = Binary(bytes(range(16)), 4)
 SESSION: dict[str, Any] = {"lsid": {"id": Binary(bytes(16), 4), "uid": b"u" * 32}, "txnNumber": Int64(7)}

@@ -15,10 +15,9 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.position import Position, Window
 from source.oplog import row_reader
-from source.oplog.place import position
-from source.oplog.row_entry import scan
+from source.oplog.find import operations
+from source.oplog.row_entry import position, scan
 from source.oplog.row_reader import OplogReader
-from source.oplog.transaction import operations
 
 UUID = Binary(b"a" * 16, 4)
 

@@ -11,9 +11,9 @@ from changefeed.position import Position
 from changefeed.sharded_history import ShardedHistory, ShardHistory
 from changefeed.table import TableId, TableName
 from source.loss import Loss, ReadTable
+from source.sharded.cluster_clients import Silence
 from source.sharded.gone_shards import GoneShards
-from source.sharded.hosts.former_shards import Silence
-from source.sharded.tables.left_tables import LeftTables
+from source.sharded.tables.rewind import LeftTables
 from tests.unit.owner.at_once import AtOnce
 
 THERE, NEVER, AHEAD = TableId("a" * 32), TableId("b" * 32), TableId("c" * 32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changefeed.errors import SourceUnsupported
-from source.sharded.hosts.shard_uri import shard_uri
+from source.sharded.shard_uri import shard_uri
 
 
 @pytest.mark.parametrize(

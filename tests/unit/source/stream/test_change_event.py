@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableName
-from source.ddl.resume_token import decode_token
+from source.resume_token import decode_token
 from source.stream.change_event import ddl_of_change
 
 ORDERS = "e859f91defed4324b3c16153db5f4643"

@@ -13,7 +13,7 @@ from changefeed.event import SHOWN_BY_STREAMS, DdlEvent, DdlType
 from changefeed.table import TableName
 from source.oplog.ddl_entry import ddls_of_entry
 from source.stream.change_event import ddl_of_change
-from source.stream.duplicates import DuplicateFolder
+from source.stream.stream_ddl_watch import DuplicateFolder
 
 RECORDED = Path(__file__).parents[3] / "fixtures" / "mongodb-4.3"
 

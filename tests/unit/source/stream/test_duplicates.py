@@ -9,7 +9,7 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from source.stream.duplicates import DuplicateFolder
+from source.stream.stream_ddl_watch import DuplicateFolder
 
 
 def event(

@@ -6,7 +6,7 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from source.stream.resolved import Note, end_of_source, note_wanted, resolved_after
+from source.stream.completeness import Note, end_of_source, note_wanted, resolved_after
 
 START = Position(ClusterTime(400, 1))
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
-from source.stream.events.raw_event import MalformedEvent, scan
-from source.stream.events.raw_reply import StreamReply
-from source.stream.window_progress import WindowProgress
+from source.stream.change_event import MalformedEvent, StreamReply, scan
+from source.stream.completeness import WindowProgress
 
 LARGE = "x" * 2**20
 

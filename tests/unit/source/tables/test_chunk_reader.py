@@ -17,7 +17,7 @@ from changefeed.documents.document import Document
 from changefeed.documents.row_key import KeyRange
 from changefeed.position import Position
 from changefeed.table import TableName
-from source.raw.raw_find import Found
+from source.raw_find import Found
 from source.tables import chunk_reader
 from source.tables.chunk_reader import Chunk, ChunkReader, MemberBehind, ReadWay, SnapshotLost
 

@@ -21,7 +21,7 @@ from processor.task.rows.gate import RowFilter
 from processor.task.rows.source_rows import read_options
 from source.connection import Client, connect
 from source.oplog.window import newest_time
-from source.stream.events.raw_event import scan
+from source.stream.change_event import scan
 from source.stream.window_reader import ReadOptions, WindowReader
 
 _SUFFIXES = ["", "(x", "+", "a|b", "商", "*", "^", "-1"]

@@ -26,7 +26,7 @@ from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.row import TargetTable
 from source.connection import connect
-from source.tables.layout_reading import read_layout
+from source.tables.catalog import read_layout
 from tests.component.sink.mongodb.rows.written_rows import permit
 
 pytestmark = pytest.mark.since("6.0")

@@ -27,7 +27,7 @@ from processor.task.copied_ranges import CopiedRanges
 from processor.task.job import JobContext, JobSpec, TableSet
 from processor.task.rows.division import UNKNOWN, Components, UniqueValues, divide, divided_tables, linked
 from schema_store.versions import SchemaVersions
-from source.stream.events.raw_event import scan
+from source.stream.change_event import scan
 
 _BUCKETS = 3
 Rows: TypeAlias = dict[int, dict[str, Any]]

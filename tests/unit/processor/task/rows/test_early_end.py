@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from processor.task.rows.gate import UNBOUNDED, EarlyEnd, Enough
-from source.raw.row_header import Header
+from source.raw_row import Header
 
 START = Position(ClusterTime(100, 0))
 

@@ -18,8 +18,8 @@ from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
 from processor.task.rows.gate import Gate
 from schema_store.versions import SchemaVersions
-from source.raw.row_header import Header
-from source.stream.events.raw_event import scan
+from source.raw_row import Header
+from source.stream.change_event import scan
 
 A, B, C, D, E, F = (TableId(letter * 32) for letter in "abcdef")
 

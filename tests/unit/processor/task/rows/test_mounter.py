@@ -21,8 +21,8 @@ from processor.task.rows.mounter import Mounter, MountOptions
 from schema_store.versions import SchemaVersions
 from sink.mongodb.letters.dead_letter import letter_update
 from sink.row import RowChange, RowDetails
-from source.raw.columns import Columns
-from source.stream.events.raw_event import about_of, scan, update_of
+from source.columns import Columns
+from source.stream.change_event import about_of, scan, update_of
 
 _A = TableId("aa" * 16)
 _ORDERS, _SALES = TableName("shop", "orders"), TableName("shop", "sales")

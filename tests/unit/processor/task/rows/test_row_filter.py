@@ -15,7 +15,7 @@ from changefeed.event import RowType
 from changefeed.table import TableName
 from processor.task.rows.gate import RowFilter
 from source.oplog import row_entry
-from source.stream.events.raw_event import scan
+from source.stream.change_event import scan
 from tests.unit.changefeed.config.tables.filter_cases import filters_with_names, made
 
 

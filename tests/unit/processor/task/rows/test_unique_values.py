@@ -20,7 +20,7 @@ from changefeed.documents.document import Document
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from processor.task.rows.division import DIGEST_BYTES, UNKNOWN, UniqueValues
-from source.stream.events.raw_event import scan, without_images
+from source.stream.change_event import scan, without_images
 
 _INDEX = {"key": {"u": 1}, "name": "u_1", "unique": True}
 

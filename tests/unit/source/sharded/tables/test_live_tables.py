@@ -13,6 +13,7 @@ from changefeed.errors import SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
+from source.sharded.effective_order import Operation, place_of
 from source.sharded.tables.live_tables import (
     GONE,
     ClusterChange,
@@ -21,8 +22,6 @@ from source.sharded.tables.live_tables import (
     LiveTables,
     NewUuid,
 )
-from source.sharded.tables.place import place_of
-from source.sharded.unit import Operation
 
 ITEMS, OTHERS = TableName("shop", "items"), TableName("shop", "others")
 RESHARDING = "system.resharding.1"

@@ -9,8 +9,8 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
+from source.sharded.effective_order import Operation
 from source.sharded.tables.orphan_guard import OrphanGuard
-from source.sharded.unit import Operation
 
 AT = Position(ClusterTime(100, 1))
 

@@ -11,9 +11,9 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
 from changefeed.table import TableId, TableName
+from source.sharded.effective_order import place_of
 from source.sharded.tables.live_tables import GONE, ClusterState, LiveTables, NewUuid
 from source.sharded.tables.owned_ddl import IndexReading, OwnedDdl, rewound_indexes
-from source.sharded.tables.place import place_of
 from tests.unit.source.sharded.tables.test_live_tables import (
     ITEMS,
     RESHARDING,

@@ -1,1 +1,0 @@
-"""DDL of a source, for both captures: the watch, the content of an event, its place."""

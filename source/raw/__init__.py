@@ -1,1 +1,0 @@
-"""Shared by both captures and the reads of tables: raw finds, raw rows."""

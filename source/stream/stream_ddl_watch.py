@@ -1,0 +1,240 @@
+"""`ResumingDdlWatch`: a `DdlWatch` by change streams.
+
+After any error its cursor is opened again at the cluster time of `resolved`, and events that were delivered before are dropped. The
+order of positions is the order of the stream, so "at or below the last delivered one" is exact.
+
+`ChangeStreamCursor`: DDL from one cluster-wide change stream.
+
+`DuplicateFolder`: folds the reports of several shards about one DDL into one event.
+
+Before 7.0 each shard reports a drop, before 8.1 a dropDatabase, and index changes and collMods of all versions can come once per shard. An
+event is a duplicate if it repeats the last event of the same subject: a table, one set of its indexes, or a database. So `create i,
+drop i, create i` stays three DDLs, and `create i, create j, create i, create j` is two.
+
+A restart forgets the earlier events, and an index build may end on two shards hours apart. An undetected duplicate is harmless, since a
+DDL may be applied twice.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+import bson
+import structlog
+from pymongo.errors import PyMongoError
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import HistoryLost, SluiceError, SourceMajorityStalled
+from changefeed.event import SHOWN_BY_STREAMS, DdlEvent, DdlType
+from changefeed.position import Position
+from source.connection import Client
+from source.ddl_description import ANY_TEXT
+from source.ddl_watch import DdlBatch
+from source.errors import error_text, translated
+from source.oplog.window import majority_time
+from source.read_size import BatchSize
+from source.stream import filter_match
+from source.stream.change_event import ddl_of_change, scan
+from source.stream.completeness import resolved_after
+from source.stream.raw_stream import RawStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The result of one read at the source."""
+
+    events: tuple[DdlEvent, ...] = ()
+    token: str | None = None
+    """Its post-batch resume token."""
+    quiet: bool
+    """The reply had no event at all, not even one that is no DDL."""
+    committed_ts: ClusterTime
+
+
+class DdlCursor(Protocol):
+    """A cursor in the source's history. Errors are the driver's own."""
+
+    def open(self, start_ts: ClusterTime) -> None:
+        """Open it at the first event of this cluster time."""
+        ...
+
+    def read(self) -> Reading: ...
+
+    def close(self) -> None: ...
+
+
+class Notes(Protocol):
+    """Receives each reading, and writes a note at the source if one is wanted (`note.NoteKeeper`)."""
+
+    def look_at(self, resolved: Position, committed_ts: ClusterTime, *, quiet: bool) -> None: ...
+
+    def end(self, committed_ts: ClusterTime) -> Position: ...
+
+
+class MajorityLook(Protocol):
+    """Receives each reading's time, and reports a stalled majority (`majority_watch.MajorityWatch`)."""
+
+    def look_at(self, committed_ts: ClusterTime) -> SourceMajorityStalled | None: ...
+
+
+class ResumingDdlWatch:
+    """`oldest` returns the oldest time available at the source, for messages."""
+
+    def __init__(
+        self, cursor: DdlCursor, start: Position, notes: Notes, majority: MajorityLook, oldest: Callable[[], str]
+    ) -> None:
+        self._cursor = cursor
+        self._start = start
+        self._notes = notes
+        self._majority = majority
+        self._oldest = oldest
+        self._resolved = start
+        self._delivered: Position | None = None
+        self._open = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def poll(self) -> DdlBatch:
+        try:
+            with translated("reading the DDL of the source"):
+                return self._poll()
+        except HistoryLost as error:
+            self.close()
+            raise HistoryLost(
+                f"position {self._resolved} is no longer in the source's oplog: {self._oldest()}; "
+                "remove the changefeed and create it again with a new initial copy"
+            ) from error
+        except SluiceError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """May be called twice. A later poll opens the cursor again."""
+        self._open = False
+        with translated("closing the DDL stream of the source"):
+            self._cursor.close()
+
+    def _poll(self) -> DdlBatch:
+        if not self._open:
+            self._cursor.open(self._resolved.ts)
+            self._open = True
+        reading = self._cursor.read()
+        events = tuple(event for event in reading.events if self._is_new(event.position))
+        if events:
+            self._delivered = events[-1].position
+        self._resolved = resolved_after(self._resolved, token=reading.token, last_event=self._delivered)
+        end = self._notes.end(reading.committed_ts)
+        self._notes.look_at(self._resolved, reading.committed_ts, quiet=reading.quiet)
+        trouble = self._majority.look_at(reading.committed_ts)
+        return DdlBatch(events=events, resolved=self._resolved, end=end, trouble=trouble)
+
+    def _is_new(self, position: Position) -> bool:
+        return position >= self._start and (self._delivered is None or position > self._delivered)
+
+
+AWAIT_MS = 50
+"""How long the server waits for an event before it answers with only a newer resume token."""
+
+_TYPES = frozenset(type_.value.encode() for type_ in SHOWN_BY_STREAMS)
+
+log = structlog.get_logger(__name__)
+
+
+class ChangeStreamCursor:
+    """After an error it is opened again. Heartbeats between DDLs give it later places for that."""
+
+    def __init__(self, client: Client, *, sharded: bool) -> None:
+        self._client = client
+        self._folder = DuplicateFolder() if sharded else None
+        self._batch_size = BatchSize()
+        self._stream: RawStream | None = None
+
+    def open(self, start_ts: ClusterTime) -> None:
+        self._stream = RawStream(
+            self._client,
+            start_ts=start_ts,
+            options={"showExpandedEvents": True},
+            stages=[{"$match": filter_match.DDL}],
+            batch_size=self._batch_size,
+        )
+
+    def read(self) -> Reading:
+        assert self._stream is not None
+        reply = self._stream.next(await_ms=AWAIT_MS)
+        if reply is None:
+            return Reading(quiet=False, committed_ts=majority_time(self._client))
+        return Reading(
+            events=tuple(self._ddls(reply.events)),
+            token=reply.resume_token,
+            quiet=not reply.events,
+            committed_ts=reply.operation_ts,
+        )
+
+    def close(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is None:
+            return
+        try:
+            stream.close()
+        except PyMongoError as error:
+            log.info("ddl_stream_close_failed", error=error_text(error))
+
+    def _ddls(self, events: Iterable[bytes]) -> Iterator[DdlEvent]:
+        for raw in events:
+            if scan(raw).type not in _TYPES:
+                continue
+            change = bson.decode(raw, ANY_TEXT)
+            event = ddl_of_change(change)
+            if event is None:
+                continue
+            if self._folder is not None and self._folder.is_duplicate(event):
+                log.info("ddl_of_another_shard", ddl=str(event))
+                continue
+            yield event
+
+
+_REMEMBERED = 10_000
+_INDEX_TYPES = frozenset({DdlType.CREATE_INDEXES, DdlType.DROP_INDEXES})
+_BRINGS_TABLES = frozenset({DdlType.CREATE, DdlType.RENAME})
+
+Subject = tuple[str, ...]
+
+
+class DuplicateFolder:
+    """Only for sharded sources: a replica set reports each DDL once."""
+
+    def __init__(self) -> None:
+        self._latest: OrderedDict[Subject, DdlEvent] = OrderedDict()
+
+    def is_duplicate(self, event: DdlEvent) -> bool:
+        if event.type in _BRINGS_TABLES:
+            self._latest.pop(("", (event.renamed_to or event).db), None)
+        subject = _subject(event)
+        before = self._latest.get(subject)
+        self._latest[subject] = event
+        self._latest.move_to_end(subject)
+        if len(self._latest) > _REMEMBERED:
+            self._latest.popitem(last=False)
+        return before is not None and _content(before) == _content(event)
+
+
+def _subject(event: DdlEvent) -> Subject:
+    if event.id is None:
+        return ("", event.db)
+    if event.type in _INDEX_TYPES:
+        return (event.id, *(str(spec.get("name")) for spec in event.description.decode()["indexes"]))
+    return (event.id,)
+
+
+def _content(event: DdlEvent) -> tuple[object, ...]:
+    return event.type, event.table, event.renamed_to, event.description.raw
