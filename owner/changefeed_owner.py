@@ -105,14 +105,15 @@ class ChangefeedOwner:
         self._random = Random()  # noqa: S311  # spreads retries
         self._lifecycles = Lifecycles(self._random)
         self._writer = ChangefeedWriter(term.store, term.layout, id)
-        self._sink = ChangefeedSink(term.clusters, configuration, f"{term.layout.cluster}/{created_rev}")
+        life = f"{term.layout.cluster}/{created_rev}"
+        self._sink = ChangefeedSink(term.clusters.open_sink(configuration), configuration, life, term.permit)
         self._source = term.clusters.acquire(configuration.source, capture)
         self._background = Background(term.wake)
         self._jobs = self._new_jobs()
         self._classifier = DdlClassifier(
             filter=configuration.filter,
             routes=configuration.routes,
-            background_indexes=configuration.ddl.async_indexes and not configuration.sink_can.keeps_order,
+            background_indexes=configuration.ddl.async_indexes and self._sink.takes_late_ddl,
         )
         self._memory = OwnerMemory()
         self._gone_at: dict[NodeId, float] = {}
@@ -121,10 +122,9 @@ class ChangefeedOwner:
         self._losses = self._source.losses(self._background)
         self._source_chores = SourceChores(id, f"{term.layout.cluster}/{id}", self._source, self._background)
         self._sink_chores = SinkChores(id, self._sink, self._background)
+        target = self._sink.principals() if configuration.users else None
         self._principals = (
-            PrincipalCopy(id, self._background, self._source.read_principals, self._sink.principals())
-            if configuration.users
-            else None
+            PrincipalCopy(id, self._background, self._source.read_principals, target) if target is not None else None
         )
         self._table_starts = TableStarts(
             configuration, self._source, self._sink, self._writer, self._background, self._lifecycles

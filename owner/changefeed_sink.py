@@ -1,58 +1,49 @@
-"""`ChangefeedSink`: what an owner needs of the sink of one changefeed."""
+"""`ChangefeedSink`: the sink of one changefeed, in the hands of its owner."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from changefeed.config.configuration import Configuration
 from changefeed.position import Position
 from changefeed.records.status import LetterTotals
 from changefeed.table import TableSchema
-from owner.principal_copy import PrincipalTarget
 from sink.ddl import DdlApplier
-from sink.event_sink import EventLeftovers, EventMarks
-
-
-class Sinks(Protocol):
-    def open_sink(self, configuration: Configuration, life: str) -> DdlApplier: ...
-    def claim_sink(
-        self, configuration: Configuration, life: str, at: Position, tables: Iterable[TableSchema]
-    ) -> None: ...
-    def open_marks(self, configuration: Configuration, life: str) -> EventMarks | None: ...
-    def open_sweeper(self, configuration: Configuration, life: str) -> EventLeftovers | None: ...
-    def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals: ...
-    def principals_of(self, configuration: Configuration) -> PrincipalTarget: ...
+from sink.sink import Marks, Permit, PrincipalTarget, Sink, Sweeper
 
 
 @dataclass(frozen=True, slots=True)
 class ChangefeedSink:
-    """The sink of one changefeed. `life`: differs for each changefeed that was ever created, even under one id. Most methods wait for the sink."""
+    """`life`: differs for each changefeed that was ever created, even under one id. `permit`: that of the owner's term."""
 
-    sinks: Sinks
+    sink: Sink
     configuration: Configuration
     life: str
+    permit: Permit
 
     def open(self) -> DdlApplier:
-        return self.sinks.open_sink(self.configuration, self.life)
+        return self.sink.ddl(self.life, self.permit)
 
     def claim(self, at: Position, tables: Iterable[TableSchema]) -> None:
-        """`at`, `tables`: where and with which the changefeed begins."""
-        self.sinks.claim_sink(self.configuration, self.life, at, tables)
+        """Makes it this changefeed's. `at`, `tables`: where and with which the changefeed begins. Waits for the sink."""
+        route = self.configuration.routes.target
+        self.sink.claim(self.life, at, [(table, route(table.name)) for table in tables], self.permit)
 
-    def marks(self) -> EventMarks | None:
-        """None: the sink has no watermarks. Does not wait."""
-        return self.sinks.open_marks(self.configuration, self.life)
+    @property
+    def takes_late_ddl(self) -> bool:
+        """Whether a DDL may come after rows of later changes."""
+        return not self.sink.traits.keeps_order
 
-    def leftovers(self) -> EventLeftovers | None:
-        """None: the sink keeps nothing of what was not committed. Does not wait."""
-        return self.sinks.open_sweeper(self.configuration, self.life)
+    def marks(self) -> Marks | None:
+        return self.sink.marks(self.life, self.permit)
+
+    def leftovers(self) -> Sweeper | None:
+        return self.sink.leftovers(self.life)
 
     def letters(self, before: LetterTotals) -> LetterTotals:
-        """The rows that the target refuses. `before`: the last result."""
-        return self.sinks.open_letters(self.configuration, before)
+        """Returns how many rows are refused. `before`: the last result. Waits for the sink."""
+        return self.sink.open_letters(before)
 
-    def principals(self) -> PrincipalTarget:
-        """Does not wait."""
-        return self.sinks.principals_of(self.configuration)
+    def principals(self) -> PrincipalTarget | None:
+        return self.sink.principals(self.permit)

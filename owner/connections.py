@@ -7,8 +7,8 @@ serves the changefeeds of other clusters.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,25 +18,14 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
-from changefeed.records.ddl import DdlRecord, Observation
-from changefeed.records.status import LetterTotals
 from changefeed.table import TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout, as_shown
-from changefeed.users import PrincipalChanges, Principals
+from changefeed.users import Principals
 from credentials.clients import Renewed
 from credentials.secrets import expanded
 from owner.ddl.feed import DdlFeed
-from owner.principal_copy import PrincipalTarget
-from sink.blackhole.ddl_applier import BlackholeDdlApplier
-from sink.ddl import DdlApplier, DownstreamDdl
-from sink.event_sink import EventLeftovers, EventMarks
-from sink.mongodb.commander import Permit
-from sink.mongodb.connection import connect as connect_to_target
-from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
-from sink.mongodb.letters.open_letters import LetterBox
-from sink.mongodb.letters.stored_letters import StoredLetters
-from sink.mongodb.principals import TargetPrincipals
-from sink.opening import event_sink
+from sink.opening import open_sink
+from sink.sink import Sink, SourceFacts
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of, is_config_server
 from source.ddl_watch import DdlWatch
@@ -116,10 +105,7 @@ class _Shared:
 
 
 class Connections:
-    """Sinks ask the permit before each command."""
-
-    def __init__(self, permit: Permit) -> None:
-        self._permit = permit
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shared: dict[tuple[str, Capture], _Shared] = {}
 
@@ -141,97 +127,15 @@ class Connections:
             del self._shared[uri.reference, capture]
         threading.Thread(target=shared.source.close, name="source-close", daemon=True).start()
 
-    def open_sink(self, configuration: Configuration, life: str) -> DdlApplier:
-        if (events := event_sink(configuration)) is not None:
-            return events.ddl(life, self._permit)
-        if not configuration.sink_can.keeps_documents:
-            return BlackholeDdlApplier()
-        ttl = configuration.ddl.ttl
-
-        def opened(uri: str) -> DdlApplier:
-            release = partial(_release_of, configuration)
-            layout = partial(_layout_of, configuration) if configuration.shard_target else None
-            return MongoDdlApplier(
-                connect_to_target(uri), permit=self._permit, ttl=ttl, source_release=release, layout_of=layout
-            )
-
-        return _RenewedSink(configuration.sink, opened)
-
-    def claim_sink(self, configuration: Configuration, life: str, at: Position, tables: Iterable[TableSchema]) -> None:
-        """`at`, `tables`: where and with which it begins."""
-        events, route = event_sink(configuration), configuration.routes.target
-        if events is not None:
-            events.claim(life, at, [(table, route(table.name)) for table in tables], self._permit)
-
-    def open_marks(self, configuration: Configuration, life: str) -> EventMarks | None:
-        """None: the sink has no watermarks."""
-        events = event_sink(configuration)
-        return events.marks(life, self._permit) if events is not None else None
-
-    def open_sweeper(self, configuration: Configuration, life: str) -> EventLeftovers | None:
-        """None: the sink keeps nothing of what was not committed."""
-        events = event_sink(configuration)
-        return events.leftovers(life) if events is not None else None
-
-    def open_letters(self, configuration: Configuration, before: LetterTotals) -> LetterTotals:
-        """Waits for the target."""
-        if configuration.dead_letter is None or not configuration.sink_can.keeps_documents:
-            return LetterTotals()
-        box = LetterBox(collection=configuration.dead_letter, changefeed=configuration.id)
-        with closing(connect_to_target(expanded(configuration.sink))) as client:
-            return StoredLetters(client, box).open(before)
-
-    def principals_of(self, configuration: Configuration) -> PrincipalTarget:
-        return _SinkPrincipals(configuration, self._permit)
-
-
-class _SinkPrincipals:
-    """Connected for each look: it is seldom, and the credentials are those of now."""
-
-    def __init__(self, configuration: Configuration, permit: Permit) -> None:
-        self._configuration = configuration
-        self._permit = permit
-
-    def read(self, roles: frozenset[str]) -> Principals:
-        with self._opened() as target:
-            return target.read(roles)
-
-    def apply(self, changes: PrincipalChanges) -> None:
-        with self._opened() as target:
-            target.apply(changes)
-
-    @contextmanager
-    def _opened(self) -> Iterator[TargetPrincipals]:
-        with closing(connect_to_target(expanded(self._configuration.sink))) as client:
-            yield TargetPrincipals(client, self._permit)
+    def open_sink(self, configuration: Configuration) -> Sink:
+        facts = SourceFacts(release=partial(_release_of, configuration), layout_of=partial(_layout_of, configuration))
+        return open_sink(configuration, source=facts)
 
 
 def _release_of(configuration: Configuration) -> tuple[int, int]:
     """Waits for the source."""
     with closing(connect_to_source(expanded(configuration.source), capture=None)) as client:
         return deployment_of(client).version
-
-
-class _RenewedSink:
-    """A sink whose next DDL uses the credentials of now."""
-
-    def __init__(self, uri: ConnectionUri, open_sink: Callable[[str], DdlApplier]) -> None:
-        self._lock = threading.Lock()
-        self._sink = Renewed(uri, open_sink)
-
-    def observe(self, names: Iterable[TableName]) -> Observation:
-        return self._current().observe(names)
-
-    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:
-        return self._current().apply(ddl, before, record)
-
-    def close(self) -> None:
-        with self._lock:
-            self._sink.close()
-
-    def _current(self) -> DdlApplier:
-        with self._lock:
-            return self._sink.get()
 
 
 def _layout_of(configuration: Configuration, schema: TableSchema) -> TableLayout | None:

@@ -32,7 +32,6 @@ from owner.changefeed_owner import ChangefeedOwner
 from owner.ddl.jobs import InFlightDdl
 from owner.losses import OplogLeft
 from owner.term import Clusters, OwnerTerm
-from sink.mongodb.commander import Permit
 
 _log = structlog.get_logger()
 
@@ -55,11 +54,11 @@ class Owner:
         session: Session,
         mirror: Mirror,
         layout: Layout,
-        connect: Callable[[Permit], Clusters],
+        connect: Callable[[], Clusters],
         *,
         margin: timedelta = BUDGET,
     ) -> None:
-        """`connect` gets the term's permit, which is asked before each command downstream.
+        """`connect`: at the start of each term.
 
         `margin`: how long the Spark tasks of a node may still write after its lease is gone; at least their budget.
         """
@@ -147,7 +146,8 @@ class Owner:
             store=store,
             layout=self._layout,
             reader=Decoded(self._layout),
-            clusters=self._connect(self._permit),
+            clusters=self._connect(),
+            permit=self._permit,
             wake=self._hurry,
             margin=self._margin,
             in_flight=InFlightDdl(self._permit),

@@ -7,26 +7,19 @@ from the record. Two owners at once can only do the same; what an old one wrote 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
 from changefeed.errors import SluiceError, UsersNotReplicated
 from changefeed.users import PrincipalChanges, PrincipalNames, Principals
 from owner.background import Background, Chore
+from sink.sink import PrincipalTarget
 
 _EVERY_SECONDS = 10.0
 MOST = 10_000
 """Users and roles: their names are one value in etcd."""
 
 _log = structlog.get_logger()
-
-
-class PrincipalTarget(Protocol):
-    """Its methods wait for the target."""
-
-    def read(self, roles: frozenset[str]) -> Principals: ...
-    def apply(self, changes: PrincipalChanges) -> None: ...
 
 
 class PrincipalCopy:

@@ -214,7 +214,7 @@ def _record_own(
         stored, place = state.wishes.stragglers.get(table), state.checkpoints.of(table)
         stands_at = min(left, place) if stored is not None and place is not None else left
         target = classifier.routes.target(schema.name)
-        as_messages = state.info.configuration.sink_can.keeps_messages
+        as_messages = state.info.configuration.sink_traits.keeps_messages
         looked_up = EMPTY
         if _may_lack_ddl(state, table):
             question = recopy.question(schema, entered)

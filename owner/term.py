@@ -9,16 +9,17 @@ from typing import Protocol
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
 from changefeed.position import Position
 from changefeed.users import Principals
 from coordination.decoded import Decoded
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
-from owner.changefeed_sink import Sinks
 from owner.ddl.feed import DdlFeed
 from owner.ddl.jobs import InFlightDdl
 from owner.table_starts import Catalog
+from sink.sink import Permit, Sink
 from source.loss import InBackground, Losses
 from source.oplog.window import OplogWindow
 
@@ -37,11 +38,14 @@ class OwnerSource(Catalog, Protocol):
     def read_principals(self) -> Principals: ...
 
 
-class Clusters(Sinks, Protocol):
+class Clusters(Protocol):
     """Opens sources and sinks."""
 
     def acquire(self, uri: ConnectionUri, capture: Capture) -> OwnerSource: ...
     def release(self, uri: ConnectionUri, capture: Capture) -> None: ...
+    def open_sink(self, configuration: Configuration) -> Sink:
+        """Reaches nothing yet."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,8 @@ class OwnerTerm:
     layout: Layout
     reader: Decoded
     clusters: Clusters
+    permit: Permit
+    """Asked before each command downstream."""
     wake: Callable[[], None]
     margin: timedelta
     """How long the Spark tasks of a node may still write after its lease is gone."""

@@ -44,7 +44,7 @@ from processor.running_jobs import RunningJobs
 from processor.spark.pipeline import SharedContext
 from processor.task.job import Held, JobSpec
 from schema_store.definition import new_uuid
-from sink.opening import event_sink
+from sink.opening import open_sink
 
 _log = structlog.get_logger()
 
@@ -75,8 +75,8 @@ class ChangefeedProcessor:
         self._reports = NodeReports(session.store, session.layout, id, session.node)
 
     def _open_commits(self, life: str) -> Commits | None:
-        sink = event_sink(self._configuration)
-        if sink is None or sink.commit_seconds is None:
+        sink = open_sink(self._configuration)
+        if sink.commit_seconds is None:
             return None
         return Commits(sink.committer(life, self._session.store.epoch), every_seconds=sink.commit_seconds)
 
@@ -176,7 +176,7 @@ class ChangefeedProcessor:
         for job in jobs:
             self._following = self._following.begun(job, now=now)
             named = {table for table in job.own_windows if job.of(table)}
-            copied = {} if self._configuration.sink_can.keeps_messages else self._copies.ranges(named)
+            copied = {} if self._configuration.sink_traits.keeps_messages else self._copies.ranges(named)
             attempt = self._jobs.attempt(default=bool(job.tables))
             density = self._following.pace_of(job).density
             alone = limited or self._following.lanes.lane_of(job) is not None

@@ -78,7 +78,7 @@ def resumed(info: ChangefeedInfo, status: ChangefeedStatus | None, start: Positi
         )
     if start is not None and target is not None and start >= Position(target):
         raise ConfigurationError([f"start: found {start}, which is not before the changefeed's target {target}"])
-    if start is not None and info.configuration.sink_can.keeps_messages:
+    if start is not None and info.configuration.sink_traits.keeps_messages:
         raise WrongState(
             f"changefeed {id!r} writes messages, and those between its position and {start} would be missing or repeated; resume it without a "
             "new start, or create another changefeed with a sink of its own"

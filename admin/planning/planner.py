@@ -168,7 +168,7 @@ def _read(client: Client, names: Iterable[TableName], seconds: float) -> tuple[b
 
 
 def _sent(configuration: Configuration, documents: bytes, seconds: float) -> float | None:
-    if not configuration.sink_can.keeps_documents or len(documents) < _FEWEST_BYTES:
+    if not configuration.sink_traits.keeps_documents or len(documents) < _FEWEST_BYTES:
         return None
     try:
         with closing(connect_to_target(expanded(configuration.sink))) as client:

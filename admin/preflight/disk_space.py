@@ -52,7 +52,7 @@ class DiskSpaces:
 
 def disk_spaces(configuration: Configuration, tables: Mapping[TableName, TableName]) -> DiskSpaces:
     """Asks both sides. What one does not answer, or does not allow, is not known."""
-    if not configuration.sink_can.keeps_documents:
+    if not configuration.sink_traits.keeps_documents:
         return DiskSpaces(sizes={}, free={})
     with (
         closing(connect_to_source(expanded(configuration.source), app_name=_NAME, capture=None)) as source,

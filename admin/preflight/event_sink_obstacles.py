@@ -11,7 +11,7 @@ from changefeed.config.sinks.images import Images
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.config.sinks.message_options import FormatName
 from changefeed.table import TableKind, TableSchema
-from sink.opening import event_sink
+from sink.opening import open_sink
 
 _MOST_NAMED = 5
 _SHOWS_DDL = (6, 0)
@@ -27,7 +27,7 @@ def event_sink_obstacles(
     reached: bool,
 ) -> Iterator[str]:
     """`version`: the source's. `before`: the configuration that an update replaces. `reached`: the sink can be asked."""
-    if before is not None and (before.sink_can.keeps_messages or configuration.sink_can.keeps_messages):
+    if before is not None and (before.sink_traits.keeps_messages or configuration.sink_traits.keeps_messages):
         same_place = str(before.sink) == str(configuration.sink)
         changed = [name for name in differing(configuration, before) if name != "sink" or not same_place]
         if changed:
@@ -36,12 +36,13 @@ def event_sink_obstacles(
                 "changefeed, with a directory or prefix of its own"
             )
         return
-    sink = event_sink(configuration)
-    if sink is None:
+    if not configuration.sink_traits.keeps_messages:
         return
     route = configuration.routes.target
     if reached:
-        yield from sink.obstacles({route(table.name) for table in tables if table.kind is not TableKind.VIEW})
+        yield from open_sink(configuration).obstacles(
+            {route(table.name) for table in tables if table.kind is not TableKind.VIEW}
+        )
     if capture is Capture.CHANGE_STREAM and version is not None and version < _SHOWS_DDL:
         yield (
             f"sink: the change streams of MongoDB {version[0]}.{version[1]} do not show all DDL, and messages would lack it; let the source's user "

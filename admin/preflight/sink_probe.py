@@ -16,7 +16,7 @@ from changefeed.table import TableName
 from credentials.secrets import expanded
 from sink.mongodb.connection import Client, connect, holds_documents, refused_member
 from sink.mongodb.errors import translated
-from sink.opening import event_sink
+from sink.opening import open_sink
 from source.connection import HELLO
 
 _OLDEST = (4, 2)
@@ -42,7 +42,7 @@ class SinkFindings:
 
 
 def probe_sink(configuration: Configuration) -> SinkFindings:
-    if not configuration.sink_can.keeps_documents:
+    if not configuration.sink_traits.keeps_documents:
         return SinkFindings(problems=tuple(_unusable_event_sink(configuration)))
     try:
         with closing(connect(impatient(expanded(configuration.sink)))) as client:
@@ -52,11 +52,8 @@ def probe_sink(configuration: Configuration) -> SinkFindings:
 
 
 def _unusable_event_sink(configuration: Configuration) -> Iterator[str]:
-    sink = event_sink(configuration)
-    if sink is None:
-        return
     try:
-        sink.check()
+        open_sink(configuration).check()
     except SluiceError as error:
         yield f"sink: {error}"
 
@@ -71,7 +68,7 @@ class TargetTables:
 
 def look_at_tables(configuration: Configuration, tables: Collection[TableName]) -> TargetTables:
     """`tables` are the target's. A blackhole has all of them, empty."""
-    if not configuration.sink_can.keeps_documents or not tables:
+    if not configuration.sink_traits.keeps_documents or not tables:
         return TargetTables()
     with (
         closing(connect(impatient(expanded(configuration.sink)))) as client,
@@ -113,7 +110,7 @@ def _findings(client: Client) -> SinkFindings:
 
 def identify_sink(configuration: Configuration) -> str:
     """Empty if it does not answer, or the user may not read it."""
-    if not configuration.sink_can.keeps_documents:
+    if not configuration.sink_traits.keeps_documents:
         return ""
     try:
         with (

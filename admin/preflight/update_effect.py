@@ -18,7 +18,7 @@ from typing import Any
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.config.sinks.sink_abilities import abilities_of
+from changefeed.config.sinks.sink_traits import traits_of
 from changefeed.config.uri import ConnectionUri
 from changefeed.records.requests import ChangefeedInfo, Reroute
 from changefeed.table import TableId, TableKind, TableName, TableSchema
@@ -174,7 +174,7 @@ class Side:
 
     @property
     def same_hosts(self) -> bool:
-        if not (abilities_of(self.before.scheme).keeps_documents and abilities_of(self.now.scheme).keeps_documents):
+        if not (traits_of(self.before.scheme).keeps_documents and traits_of(self.now.scheme).keeps_documents):
             return str(self.before) == str(self.now)
         return self.before.hosts == self.now.hosts
 
@@ -190,7 +190,7 @@ def other_deployments(id: str, *sides: Side) -> Iterator[str]:
 
 
 def _another(side: Side) -> str | None:
-    if not (abilities_of(side.before.scheme).keeps_documents and abilities_of(side.now.scheme).keeps_documents):
+    if not (traits_of(side.before.scheme).keeps_documents and traits_of(side.now.scheme).keeps_documents):
         other = f"it is {side.now}, and was {side.before}, which does not have the same rows"
         return None if side.same_hosts else other
     if side.found_id and side.found_id == side.other_known_id:

@@ -323,7 +323,7 @@ def _beyond_shards(configuration: Configuration, choice: CaptureChoice | None) -
     """What a capture by the oplogs of shards does not do yet."""
     if choice is None or choice.capture is not Capture.SHARD_OPLOGS:
         return
-    if configuration.sink_can.keeps_messages:
+    if configuration.sink_traits.keeps_messages:
         yield "sink: messages of a sharded source are not written yet: rows of two shards may have one position; name a MongoDB as sink"
 
 
@@ -446,7 +446,7 @@ def _merged(configuration: Configuration, tables: Sequence[TableSchema]) -> Iter
 
 def _not_replicable(configuration: Configuration, tables: Sequence[TableSchema]) -> Iterator[str]:
     """A server lets no client insert a document that has the index of Queryable Encryption in it, `__safeContent__`."""
-    if not configuration.sink_can.keeps_documents:
+    if not configuration.sink_traits.keeps_documents:
         return
     names = sorted(table.name for table in tables if "encryptedFields" in table.options.decode())
     if names:

@@ -144,7 +144,7 @@ def _check_goes_on(id: ChangefeedId, known: OwnerView) -> None:
 def _expiries(known: OwnerView, found: ChangefeedTables) -> list[DdlCommand]:
     """What restores them."""
     configuration = known.info.configuration
-    if not configuration.sink_can.keeps_documents or configuration.ddl.ttl is not Ttl.DEFERRED:
+    if not configuration.sink_traits.keeps_documents or configuration.ddl.ttl is not Ttl.DEFERRED:
         return []
     return [
         command

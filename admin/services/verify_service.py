@@ -53,10 +53,10 @@ class VerifyService(VerifyServiceServicer):
         with self._reader.read() as view:
             known = view.changefeed(id)
         configuration = known.info.configuration
-        if not configuration.sink_can.keeps_documents:
+        if not configuration.sink_traits.keeps_documents:
             kept = (
                 "messages and no documents: read them with `sluice read`"
-                if configuration.sink_can.keeps_messages
+                if configuration.sink_traits.keeps_messages
                 else "nothing"
             )
             raise WrongState(

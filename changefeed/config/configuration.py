@@ -55,7 +55,7 @@ from changefeed.config.delay import Delay
 from changefeed.config.options import Flag, Mistake, Options, did_you_mean, each_once, problems, shown
 from changefeed.config.rate_limit import RateLimit
 from changefeed.config.sinks.images import Images
-from changefeed.config.sinks.sink_abilities import SinkAbilities, abilities_of
+from changefeed.config.sinks.sink_traits import SinkTraits, traits_of
 from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.config.tables.filter import Filter, series_obstacle
 from changefeed.config.tables.pattern import PatternList, TablePattern, literal
@@ -281,10 +281,10 @@ class Configuration(Options):
             refused.append(
                 "dead_letter: found null, and on_rejected is dead_letter; name a table, for example sluice.rejected"
             )
-        if configuration.users and not configuration.sink_can.keeps_documents:
+        if configuration.users and not configuration.sink_traits.keeps_documents:
             kind = configuration.sink.scheme
             refused.append(f"users: found true, and a {kind} has no users; write false, or name a MongoDB as sink")
-        if configuration.shard_target and not configuration.sink_can.keeps_documents:
+        if configuration.shard_target and not configuration.sink_traits.keeps_documents:
             kind = configuration.sink.scheme
             refused.append(
                 f"shard_target: found true, and a {kind} has no shards; write false, or name a MongoDB as sink"
@@ -299,7 +299,7 @@ class Configuration(Options):
         return series_obstacle(
             self.filter.of(name),
             capture,
-            messages=self.sink_can.keeps_messages,
+            messages=self.sink_traits.keeps_messages,
             columns=bool(self.columns_of(name)),
             shared=self.routes.gathers(name),
         )
@@ -309,12 +309,12 @@ class Configuration(Options):
         return tuple(rule.model_copy(update={"tables": ()}) for rule in self.columns if rule.means(name))
 
     @property
-    def sink_can(self) -> SinkAbilities:
-        return abilities_of(self.sink.scheme)
+    def sink_traits(self) -> SinkTraits:
+        return traits_of(self.sink.scheme)
 
     def senseless_for_messages(self) -> list[str]:
         """The options that mean nothing, or would make the messages incomplete, if the sink is an event sink."""
-        if not self.sink_can.keeps_messages:
+        if not self.sink_traits.keeps_messages:
             if self.images is Images.NONE:
                 return []
             kind = self.sink.scheme
@@ -370,7 +370,7 @@ class Configuration(Options):
     @field_validator("source")
     @classmethod
     def _source_is_mongodb(cls, source: ConnectionUri) -> ConnectionUri:
-        if not abilities_of(source.scheme).keeps_documents:
+        if not traits_of(source.scheme).keeps_documents:
             raise Mistake(f"found the scheme {source.scheme!r}; a source is mongodb:// or mongodb+srv://")
         return source
 
@@ -419,8 +419,8 @@ class Configuration(Options):
                 f"found {shown(value)}; write null or a table name of the target, for example sluice.rejected"
             )
         sink = info.data.get("sink")
-        if sink is not None and not abilities_of(sink.scheme).keeps_documents:
-            kept = "has no tables" if abilities_of(sink.scheme).keeps_messages else "keeps nothing"
+        if sink is not None and not traits_of(sink.scheme).keeps_documents:
+            kept = "has no tables" if traits_of(sink.scheme).keeps_messages else "keeps nothing"
             raise Mistake(
                 f"found a table name; a {sink.scheme}:// sink {kept} and refuses nothing, leave dead_letter out"
             )

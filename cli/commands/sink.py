@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from changefeed.config.sinks.sink_abilities import SINKS
+from changefeed.config.sinks.sink_traits import SINKS
 from cli.command import Commands, reported
 from cli.output import Column, Output, print_document, print_rows
 

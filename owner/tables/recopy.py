@@ -45,7 +45,7 @@ from schema_store.store import SchemaStore
 def obstacle(table: TableSchema, configuration: Configuration) -> str:
     """Why the table cannot be copied anew beside the running changefeed. Empty: it can."""
     target = configuration.routes.target(table.name)
-    if in_place(table) and configuration.sink_can.keeps_messages:
+    if in_place(table) and configuration.sink_traits.keeps_messages:
         return f"is a {table.kind.value}; a sink of messages has its definition alone"
     if configuration.routes.joins(table.name, table.name) and configuration.routes.gathers(table.name):
         return (

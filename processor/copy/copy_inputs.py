@@ -42,7 +42,7 @@ def inputs_of(
     routes = configuration.routes
     alone = routes.origins(routes.target(schema.name)) == frozenset({schema.name})
     alone = schema.beside is not None or (alone and configuration.on_occupied is not OnOccupied.KEEP)
-    messages = configuration.sink_can.keeps_messages
+    messages = configuration.sink_traits.keeps_messages
     held_at = barrier.held.get(table)
     meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
     holding = [record.event for record in meeting if record.position == held_at]

@@ -38,12 +38,13 @@ from changefeed.table_layout import TableLayout, as_shown
 from coordination import failpoint
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, MakeEmpty, Prepare, ReadChunk
 from processor.copy.target_table import Creation, build_indexes, creation_of, make_anew, make_empty, prepare
+from processor.task.changefeed_resources import ChangefeedResources
 from processor.task.limiter import UNLIMITED, Limiter
 from processor.task.window_task import report_of
-from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
+from processor.task.worker_resources import Shared, worker_resources
 from sink.ddl import DdlApplier, Routing
-from sink.load import DocumentLoader
 from sink.receipt import CopyEnd
+from sink.sink import DocumentLoader
 from source.columns import Columns
 from source.source import TaskSource
 from source.tables.chunk_reader import Chunk, ReadWay, SnapshotLost
@@ -79,8 +80,8 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
     creation = _creation(resources, step.schema, _layout(resources, step.schema) if made else None)
     match step:
         case Prepare():
-            if resources.event_ddl is not None:
-                resources.event_ddl.begin([(step.schema, creation.name)])
+            if resources.copy_log is not None:
+                resources.copy_log.begin([(step.schema, creation.name)])
             ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
             prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=ours)
             resources.forget_letters(step.schema.id)
@@ -88,13 +89,13 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
         case CopyChunk():
             return _copy(resources, step, creation)
         case IndexTable():
-            if resources.event_ddl is not None:
+            if resources.copy_log is not None:
                 end = CopyEnd(table=step.schema.id, name=creation.name, start=step.copied_from, at=step.at)
-                resources.event_ddl.copied(end)
+                resources.copy_log.copied(end)
             build_indexes(creation, resources.ddl)
         case MakeEmpty():
-            if resources.event_ddl is not None:
-                resources.event_ddl.recopy(step.schema.id, creation.name, step.at)
+            if resources.copy_log is not None:
+                resources.copy_log.recopy(step.schema.id, creation.name, step.at)
             make_empty(creation, resources.ddl)
     return None
 
@@ -133,7 +134,7 @@ def _creation(resources: ChangefeedResources, schema: TableSchema, layout: Table
     tables = {each.id: each.name for each in present if each is not None}
     routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
     kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and schema.beside is None
-    logged = resources.context.configuration.sink_can.keeps_messages
+    logged = resources.copy_log is not None
     return creation_of(schema, target, routing, kept=kept, logged=logged, layout=layout)
 
 

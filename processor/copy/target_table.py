@@ -26,7 +26,7 @@ from sink.ddl import (
     names_of,
     shard_copy,
 )
-from sink.load import DocumentLoader
+from sink.sink import DocumentLoader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from changefeed.errors import FencedError
 from changefeed.lifecycle import ErrorReport
+from processor.task.changefeed_resources import ChangefeedResources
 from processor.task.channel import Call, ChannelLost, dial
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.window_task import replicate, report_of
-from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
+from processor.task.worker_resources import Shared, worker_resources
 
 _PATIENCE_SECONDS = 120.0
 """A driver asks an idle task to leave after seconds. A driver that is silent for this long has forgotten the task."""

@@ -33,13 +33,14 @@ from changefeed.position import Position, Window
 from changefeed.table import TableId
 from coordination import failpoint
 from credentials.redaction import redacted
+from processor.task.changefeed_resources import ChangefeedResources
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.rows.applier import Applier
 from processor.task.rows.division import UNKNOWN, UniqueValues, divide, linked
 from processor.task.rows.gate import UNBOUNDED, EarlyEnd, Enough, Gate
 from processor.task.rows.mounter import MountedTable
 from processor.task.rows.shuffle import BLOB_BYTES, pieces, unpacked, whole
-from processor.task.worker_resources import ChangefeedResources, Shared, worker_resources
+from processor.task.worker_resources import Shared, worker_resources
 from source.raw_row import Header
 from source.source import RowCapture
 from source.stream.change_event import without_images

@@ -16,7 +16,6 @@ import coordination.failpoint
 import coordination.large.large_values
 import owner.changefeed_owner
 import owner.chores
-import owner.connections
 import owner.ddl.barrier
 import owner.etcd_writes
 import owner.owner
@@ -29,6 +28,7 @@ import processor.job_runs
 import processor.lanes.windows
 import processor.processor
 import processor.spark.fitness
+import processor.task.changefeed_resources
 import processor.task.look
 import processor.task.permit
 import processor.task.rows.applier
@@ -36,10 +36,11 @@ import processor.task.staying_task
 import processor.task.window_task
 import processor.task.worker_resources
 import sink.files.data_writer
-import sink.files.file_event_sink
+import sink.files.file_sink
 import sink.kafka.brokers.clients
 import sink.kafka.feed_claim
 import sink.kafka.reading.topic_reader
+import sink.mongodb.mongo_sink
 import sink.mongodb.rows.write_run
 import source.opening
 import source.oplog.row_reader
@@ -50,7 +51,7 @@ from changefeed.config.sinks.store_place import StorePlace
 from coordination.large.large_values import LARGE_BYTES, PIECE_BYTES
 from processor.copy.steps import CopyAnswer, CopyStep
 from processor.rate import TokenBucket
-from processor.task.worker_resources import ChangefeedResources
+from processor.task.changefeed_resources import ChangefeedResources
 from tests.simulation.clockwork import substitutes
 from tests.simulation.cluster import BUDGET, LOOK_EVERY, Cluster
 from tests.simulation.judgement.step_checks import CheckedLanes, checked_barrier
@@ -106,7 +107,6 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
     attributes: list[tuple[Any, str, Any]] = [
         (source.opening, "connect", source_client),
         (source.sharded.cluster_clients, "connect", source_client),
-        (owner.connections, "connect_to_target", target),
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.changefeed_owner, "_HISTORY", 2),
@@ -120,7 +120,7 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (source.sharded.cluster_clients, "GONE_AFTER", timedelta(seconds=12)),
         (source.sharded.gone_shards, "_EVERY_SECONDS", 1.0),
         (owner.chores, "_SWEEP_SECONDS", 5.0),
-        (sink.files.file_event_sink, "open_store", store),
+        (sink.files.file_sink, "open_store", store),
         (sink.files.data_writer, "secrets", SimpleNamespace(token_hex=lambda _: f"{next(names):06}")),
         (sink.kafka.brokers.clients, "Producer", brokers.producer),
         (sink.kafka.brokers.clients, "AdminClient", brokers.admin),
@@ -152,11 +152,11 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (processor.task.rows.applier, "LONGEST_SETTLED_SECONDS", 0.1),
         (processor.task.rows.applier, "HELD_UP_SECONDS", 0.01),
         (sink.mongodb.rows.write_run, "FIRST", 1),
-        (processor.task.worker_resources, "connect_to_target", target),
+        (sink.mongodb.mongo_sink, "connect", target),
         (processor.task.worker_resources, "EtcdClient", lambda _: cluster.line()),
         (processor.task.worker_resources, "_make_lasting", lambda: None),
         (processor.task.worker_resources, "StallWatch", lambda: SimpleNamespace(task=lambda _: nullcontext())),
-        (processor.task.worker_resources, "SharedBucket", SimulatedBucket),
+        (processor.task.changefeed_resources, "SharedBucket", SimulatedBucket),
         (processor.task.window_task, "worker_resources", resources_by_process),
         (processor.copy.copy_task, "worker_resources", resources_by_process),
         (processor.task.look, "worker_resources", resources_by_process),

@@ -16,16 +16,19 @@ from changefeed.position import Position, Window
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
 from sink.ddl import BeginAgain, DownstreamDdl
-from sink.event_sink import EventDdl, EventSink, NamedTables
-from sink.files.file_event_sink import FileEventSink
+from sink.files.file_sink import FileSink
+from sink.files.owner_log import FileDdlApplier
 from sink.files.reading.feed_directory import FeedDirectory
 from sink.files.reading.reader import Reader
 from sink.files.stores.opening import open_store
 from sink.kafka.brokers.clients import kafka_clients
+from sink.kafka.kafka_sink import KafkaSink
+from sink.kafka.owner_log import KafkaDdlApplier
 from sink.kafka.reading.kafka_reader import KafkaReader
 from sink.reading.shown import FeedReader
 from sink.receipt import Commit, CopyEnd, CopyReceipt
 from sink.row import RowChange
+from sink.sink import NamedTables, TaskTerms
 from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.vocabulary import (
     LIFE,
@@ -45,13 +48,13 @@ from tests.component.sink.vocabulary import (
 _BEGUN = (described(A),)
 
 
-def _permit() -> None:
-    """Always given."""
+def _permit() -> float:
+    return 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    sink: EventSink
+    sink: FileSink | KafkaSink
     claim: Callable[..., None]
     open_reader: Callable[[], FeedReader]
     close_reader: Callable[[Any], None]
@@ -67,7 +70,7 @@ class Messages:
         since: Position | None = None,
     ) -> None:
         """What a task writes of these tables, and its processor commits. `since`: where a table begins within the window."""
-        run = self.sink.writer(epoch, _permit).begin(lambda _: False)
+        run = self.sink.writer(TaskTerms(epoch=epoch, permit=_permit)).begin(lambda _: False)
         run.prepare(changes, replay=False)()
         ranges = {schema.id: Window(since or moment(start), moment(end)) for schema, _ in tables or _BEGUN}
         self._commit(Commit(ranges=ranges, files=tuple(run.settle().receipts), tables=tables or _BEGUN), epoch)
@@ -85,7 +88,8 @@ class Messages:
     ) -> None:
         """Documents that were read between `at` and `until`, for the copy that began at `start`, as the table was there."""
         at = ClusterTime(at, 1) if isinstance(at, int) else at
-        loader = self.sink.loader(epoch, replace(target(A, name), version=moment(start)), _permit)
+        task = TaskTerms(epoch=epoch, permit=_permit)
+        loader = self.sink.loader(replace(target(A, name), version=moment(start)), task, once=False)
         loader.load(list(map(bson.encode, documents)), at)
         receipt = CopyReceipt(table=A, start=moment(start), after=at, until=until or at, files=loader.finish())
         self._commit(Commit(ranges={}, copies=(receipt,), tables=tuple(tables)), epoch)
@@ -95,7 +99,7 @@ class Messages:
             self.sink.committer(LIFE, epoch).commit(commit)
 
     @property
-    def ddl(self) -> EventDdl:
+    def ddl(self) -> FileDdlApplier | KafkaDdlApplier:
         return self.sink.ddl(LIFE, _permit)
 
     def copied(self, start: int, at: int) -> None:
@@ -136,7 +140,7 @@ class Messages:
 
 def filed(uri: str) -> Messages:
     options = FileSinkOptions.parse(uri)
-    sink = FileEventSink("orders", options, None)
+    sink = FileSink("orders", options, None)
 
     def claim(*tables: tuple[TableSchema, TableName], life: str = LIFE) -> None:
         sink.claim(life, begin_of(tables), tables, _permit)

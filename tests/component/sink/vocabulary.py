@@ -12,10 +12,10 @@ from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
-from sink.event_sink import NamedTables
 from sink.reading.shown import Content, Copied, CopyBegins
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
+from sink.sink import NamedTables
 
 LIFE = "c/1"
 A, B = TableId("aa" * 16), TableId("bb" * 16)

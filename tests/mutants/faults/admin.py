@@ -113,8 +113,8 @@ ADMIN = (
     ),
     Fault(
         "a sink of messages starts anew in the past",
-        "if start is not None and info.configuration.sink_can.keeps_messages:",
-        "if start is None and info.configuration.sink_can.keeps_messages:",
+        "if start is not None and info.configuration.sink_traits.keeps_messages:",
+        "if start is None and info.configuration.sink_traits.keeps_messages:",
         tests=_STORE,
     ),
     Fault(

@@ -13,6 +13,7 @@ import pytest
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
+from changefeed.config.sinks.sink_traits import SINKS
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
@@ -163,16 +164,19 @@ class Owner:
                 feed=SimpleNamespace(subscribe=_nothing),
             ),
             release=lambda *_: None,
-            open_marks=lambda *_: self.marks,
-            open_sink=lambda *_: self.target,
-            open_sweeper=lambda *_: None,
-            open_letters=lambda _, before: before,
-            claim_sink=lambda *_: None,
+            open_sink=lambda _: SimpleNamespace(
+                traits=SINKS["file"],
+                marks=lambda *_: self.marks,
+                ddl=lambda *_: self.target,
+                leftovers=lambda *_: None,
+                open_letters=lambda before: before,
+            ),
         )
         term = OwnerTerm(
             store=FencedStore(self.server.connect(), key=LAYOUT.owner(1), epoch=self.epoch),
             layout=LAYOUT,
             reader=Decoded(LAYOUT),
+            permit=lambda: 10.0,
             clusters=clusters,  # has what is used of a changefeed that rests
             wake=self.woken.set,
             margin=margin,

@@ -12,9 +12,10 @@ from changefeed.table import TableKind, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
 from sink.kafka.brokers.clients import kafka_clients
 from sink.kafka.brokers.topic_admin import TopicAdmin
-from sink.kafka.kafka_event_sink import KafkaEventSink
+from sink.kafka.kafka_sink import KafkaSink
 from sink.kafka.topics import Topics
 from sink.row import RowChange, WriteResult
+from sink.sink import TaskTerms
 from tests.component.sink.kafka.seen import Seen, seen
 from tests.component.sink.vocabulary import LIFE, begin_of, described
 
@@ -23,7 +24,7 @@ class KafkaFeed:
     """With topics of its own, whose names begin with `prefix`."""
 
     def __init__(
-        self, broker: KafkaBroker, query: str = "", *, user: str = "", permit: Callable[[], object] = lambda: None
+        self, broker: KafkaBroker, query: str = "", *, user: str = "", permit: Callable[[], float] = lambda: 60.0
     ) -> None:
         self.broker = broker
         self.prefix = f"test-{uuid.uuid4().hex[:12]}"
@@ -34,8 +35,8 @@ class KafkaFeed:
         uri = f"kafka://{user}{self.broker.bootstrap}/{self.prefix}?{query}"
         self.options = KafkaSinkOptions.parse(uri)
         self.topics = Topics(self.options)
-        self.sink = KafkaEventSink("orders", self.options, None)
-        self.writer = self.sink.writer(7, self.permit)
+        self.sink = KafkaSink("orders", self.options, None)
+        self.writer = self.sink.writer(TaskTerms(epoch=7, permit=self.permit))
 
     def claim(self, *tables: tuple[TableSchema, TableName], life: str = LIFE) -> None:
         """Returns when the brokers show who leads the topics: for a moment after they are made, nobody does."""

@@ -59,11 +59,12 @@ def test_a_broker_that_dies_in_a_window_and_comes_back_delays_it(own_kafka: Brok
     feed.claim()
     asked: list[int] = []
 
-    def permit() -> None:
+    def permit() -> float:
         asked.append(len(asked))
         if asked[-1] == 3:
             broker.kill()
             broker.start()
+        return 60.0
 
     feed.permit = permit
     feed.open()
@@ -120,9 +121,10 @@ def test_without_a_permit_nothing_more_is_sent(own_kafka: Brokers) -> None:
     feed.claim()
     fenced: list[bool] = []
 
-    def permit() -> None:
+    def permit() -> float:
         if fenced:
             raise FencedError("the node is gone")
+        return 60.0
 
     feed.permit = permit
     feed.open()

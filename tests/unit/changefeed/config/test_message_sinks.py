@@ -14,7 +14,7 @@ _PLAIN = {"id": "f", "source": "mongodb://s", "sink": "file:///srv/f?format=bson
 
 def test_a_plain_one_is_accepted() -> None:
     configuration = Configuration.parse(_PLAIN | {"start": "initial", "routes": [{"from": "a.*", "to": "b.*"}]})
-    assert configuration.sink_can.keeps_messages
+    assert configuration.sink_traits.keeps_messages
     assert str(configuration.sink) == "file:///srv/f?format=bson"
     assert Configuration.from_yaml(configuration.to_yaml()) == configuration
 

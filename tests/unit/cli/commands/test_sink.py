@@ -6,7 +6,7 @@ import json
 
 from typer.testing import CliRunner
 
-from changefeed.config.sinks.sink_abilities import SINKS
+from changefeed.config.sinks.sink_traits import SINKS
 from cli.main import app
 
 

@@ -16,7 +16,7 @@ from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from processor.copy.copy_task import CopyOrder, CopyPlace, copy_chunk
 from processor.copy.target_table import creation_of
-from sink.blackhole.ddl_applier import BlackholeDdlApplier
+from sink.blackhole import BlackholeDdlApplier
 from sink.ddl import Routing
 from sink.receipt import Receipt
 from source.tables.chunk_reader import Chunk, ReadWay, SnapshotLost

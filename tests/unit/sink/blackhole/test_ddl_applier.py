@@ -3,7 +3,7 @@ from __future__ import annotations
 from changefeed.documents.document import EMPTY
 from changefeed.records.ddl import Observation
 from changefeed.table import TableName
-from sink.blackhole.ddl_applier import BlackholeDdlApplier
+from sink.blackhole import BlackholeDdlApplier
 from sink.ddl import CreateTable, DdlApplier, DropTables, Skip, names_of
 
 A = TableName("shop", "a")

@@ -4,7 +4,7 @@ import bson
 
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
-from sink.blackhole.row_writer import BlackholeRowWriter
+from sink.blackhole import BlackholeRowWriter
 from sink.row import RowChange, RowWriter, TargetTable, WriteResult
 
 _NAME = TableName("shop", "orders")

@@ -1,4 +1,4 @@
-"""`SinkAbilities`: what a kind of sink can do, as data. Pure.
+"""`SinkTraits`: what a kind of sink can do, as data. Pure.
 
 mongodb     keeps documents: they can be read, compared, cleared, repaired; rows are seen when they are written
 blackhole   keeps nothing
@@ -18,7 +18,7 @@ from changefeed.config.sinks.store_place import BUCKET_OPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkAbilities:
+class SinkTraits:
     uri: str
     """As an example of its form."""
     about: str
@@ -31,36 +31,41 @@ class SinkAbilities:
     keeps_order: bool = False
     """Rows and DDL are read in the order in which they were written: no DDL may come late."""
 
+    @property
+    def folds(self) -> bool:
+        """It needs only the effect of several changes of one row."""
+        return not self.keeps_messages
 
-SINKS: Mapping[str, SinkAbilities] = {
-    "mongodb": SinkAbilities(
+
+SINKS: Mapping[str, SinkTraits] = {
+    "mongodb": SinkTraits(
         uri="mongodb://HOST:PORT,..",
         about="another MongoDB: documents, DDL and, if asked, users; options as the driver has them",
         keeps_documents=True,
     ),
-    "mongodb+srv": SinkAbilities(uri="mongodb+srv://HOST", about="the same, found through DNS", keeps_documents=True),
-    "file": SinkAbilities(
+    "mongodb+srv": SinkTraits(uri="mongodb+srv://HOST", about="the same, found through DNS", keeps_documents=True),
+    "file": SinkTraits(
         uri="file:///DIRECTORY",
         about="each change, DDL and watermark as a message, in a directory that all nodes share",
         options=OPTIONS,
         keeps_messages=True,
     ),
-    "s3": SinkAbilities(
+    "s3": SinkTraits(
         uri="s3://BUCKET/PREFIX",
         about="the same, in a bucket of Amazon S3 or of a server with its protocol; keys as KEY:SECRET@BUCKET, or the node's own",
         options=(*OPTIONS, *BUCKET_OPTIONS),
         keeps_messages=True,
     ),
-    "kafka": SinkAbilities(
+    "kafka": SinkTraits(
         uri="kafka://BROKER:PORT,../PREFIX",
         about="each change, DDL and watermark as a message in topics of Kafka; user and password as USER:PASSWORD@BROKER",
         options=KAFKA_OPTIONS,
         keeps_messages=True,
         keeps_order=True,
     ),
-    "blackhole": SinkAbilities(uri="blackhole://", about="nothing: to try out how fast a source can be read"),
+    "blackhole": SinkTraits(uri="blackhole://", about="nothing: to try out how fast a source can be read"),
 }
 
 
-def abilities_of(scheme: str) -> SinkAbilities:
+def traits_of(scheme: str) -> SinkTraits:
     return SINKS[scheme]

@@ -1,16 +1,17 @@
-"""`KafkaEventSink`: the parts of a sink in Kafka."""
+"""`KafkaSink`: topics of Kafka as a sink. Its rows are messages, which are seen when they are written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.sink_traits import SINKS
 from changefeed.errors import InvariantError
 from changefeed.position import Position
-from changefeed.table import TableName
+from changefeed.records.status import LetterTotals
+from changefeed.table import TableId, TableName
 from credentials.secret_files import SecretFiles
-from sink.event_sink import NamedTables
 from sink.events.formats.opening import message_format
 from sink.files.stores.opening import open_store
 from sink.kafka.brokers.clients import kafka_clients
@@ -24,12 +25,13 @@ from sink.kafka.rows.row_writer import KafkaDocumentLoader, KafkaRowWriter, RowT
 from sink.kafka.rows.topic_facts import TopicFacts
 from sink.receipt import Committer
 from sink.row import TargetTable
+from sink.sink import NamedTables, Permit, TaskTerms
 
-_Permit = Callable[[], object]
 
-
-class KafkaEventSink:
+class KafkaSink:
+    traits = SINKS["kafka"]
     commit_seconds: int | None = None
+    whole_keys = False
 
     def __init__(self, feed: str, options: KafkaSinkOptions, files: SecretFiles | None) -> None:
         self._feed = feed
@@ -47,7 +49,7 @@ class KafkaEventSink:
     def obstacles(self, tables: Collection[TableName]) -> Iterator[str]:
         return kafka_obstacles(self._options, self._clients, tables)
 
-    def claim(self, life: str, at: Position, tables: NamedTables, permit: _Permit) -> None:
+    def claim(self, life: str, at: Position, tables: NamedTables, permit: Permit) -> None:
         if self._claims is not None:
             self._claims.check()
         self._claim(life).claim(self._clients, permit)
@@ -57,32 +59,44 @@ class KafkaEventSink:
     def confirm(self, life: str) -> None:
         self._claim(life).confirm(self._clients)
 
-    def writer(self, epoch: int, permit: _Permit) -> KafkaRowWriter:  # noqa: ARG002 - what a zombie sends is a repeat
+    def ddl(self, life: str, permit: Permit) -> KafkaDdlApplier:  # noqa: ARG002 - the topics were claimed
+        return KafkaDdlApplier(self._sender(permit), self._format)
+
+    copy_log = ddl
+
+    def marks(self, life: str, permit: Permit) -> KafkaMarks:  # noqa: ARG002 - as above
+        return KafkaMarks(self._sender(permit), self._format, self._options.partitions)
+
+    def leftovers(self, life: str) -> None:
+        """What is in a topic counts."""
+
+    def open_letters(self, before: LetterTotals) -> LetterTotals:  # noqa: ARG002 - large rows apart, it refuses none
+        return LetterTotals()
+
+    def forget_letters(self, table: TableId, permit: Permit) -> None:
+        """As above."""
+
+    def principals(self, permit: Permit) -> None:
+        """It has no users of the source."""
+
+    def writer(self, task: TaskTerms) -> KafkaRowWriter:
+        """Without the epoch: what a zombie sends is a repeat."""
         place = str(self._options)
         facts = TopicFacts(self._admin, place, self._options.partitions)
         large = LargeRows(self._options.large, self._claims, facts, place)
-        sender = Sender(self._clients, place, permit)
+        sender = Sender(self._clients, place, task.permit)
         return KafkaRowWriter(self._format, RowTopics(self._options), facts, large, sender)
 
-    def loader(self, epoch: int, table: TargetTable, permit: _Permit) -> KafkaDocumentLoader:
-        return KafkaDocumentLoader(self.writer(epoch, permit), self._format, RowTopics(self._options), table)
+    def loader(self, table: TargetTable, task: TaskTerms, *, once: bool, shared: bool = False) -> KafkaDocumentLoader:  # noqa: ARG002 - a repeat does no harm
+        return KafkaDocumentLoader(self.writer(task), self._format, RowTopics(self._options), table)
 
     def committer(self, life: str, epoch: int) -> Committer:
         raise InvariantError(
             f"{self._options}: epoch {epoch} of {life} wants to commit, and rows in Kafka need no commit"
         )
 
-    def ddl(self, life: str, permit: _Permit) -> KafkaDdlApplier:  # noqa: ARG002 - the topics were claimed
-        return KafkaDdlApplier(self._sender(permit), self._format)
-
-    def marks(self, life: str, permit: _Permit) -> KafkaMarks:  # noqa: ARG002 - as above
-        return KafkaMarks(self._sender(permit), self._format, self._options.partitions)
-
-    def leftovers(self, life: str) -> None:
-        """What is in a topic counts."""
-
     def _claim(self, life: str) -> FeedClaim:
         return FeedClaim(feed=self._feed, life=life, options=self._options)
 
-    def _sender(self, permit: _Permit) -> OwnerSender:
+    def _sender(self, permit: Permit) -> OwnerSender:
         return OwnerSender(self._clients, self._options, permit, in_band=self._format.in_band)

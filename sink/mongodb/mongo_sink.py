@@ -1,0 +1,210 @@
+"""`MongoSink`: a MongoDB as a sink. Its tables keep documents, which can be read, compared, cleared and repaired."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from functools import cached_property
+
+from changefeed.config.configuration import Configuration, OnDivergence, OnOccupied, OnRejected
+from changefeed.config.sinks.sink_traits import SINKS
+from changefeed.config.uri import ConnectionUri
+from changefeed.errors import InvariantError
+from changefeed.position import Position
+from changefeed.records.ddl import DdlRecord, Observation
+from changefeed.records.status import LetterTotals
+from changefeed.table import TableId, TableName
+from changefeed.users import PrincipalChanges, Principals
+from credentials.clients import Closable, Renewed
+from credentials.secret_files import SecretFiles
+from credentials.secrets import expanded
+from sink.ddl import DdlApplier, DownstreamDdl
+from sink.mongodb.connection import Client, connect, is_sharded
+from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
+from sink.mongodb.letters.open_letters import LetterBox
+from sink.mongodb.letters.stored_letters import StoredLetters
+from sink.mongodb.principals import TargetPrincipals
+from sink.mongodb.rows.document_loader import MongoDocumentLoader
+from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
+from sink.receipt import Committer
+from sink.row import TargetTable
+from sink.sink import NamedTables, Permit, SourceFacts, TaskTerms
+
+_RETRY_FOR = timedelta(seconds=30)
+"""A slow sink needs most of it for one large batch."""
+_PATIENCE = timedelta(seconds=3)
+"""A target that is unreachable for longer is an error of the changefeed, which tries again. A task that waits longer would keep a core
+from the tasks of other changefeeds, whose targets answer."""
+
+
+def renewed_client(uri: ConnectionUri, files: SecretFiles | None) -> Renewed[Closable]:
+    return Renewed[Closable](uri, connect, files)
+
+
+class MongoSink:
+    """What it does without `client` is connected with the credentials of that moment."""
+
+    traits = SINKS["mongodb"]
+    commit_seconds: int | None = None
+
+    def __init__(self, configuration: Configuration, source: SourceFacts | None, client: Client | None) -> None:
+        """`client` stays open, and is not closed here."""
+        self._configuration = configuration
+        self._source = source
+        self._client = client
+
+    @cached_property
+    def whole_keys(self) -> bool:
+        """A router finds rows by their whole keys."""
+        with self._connected() as client:
+            return is_sharded(client)
+
+    def check(self) -> None:
+        with self._connected() as client:
+            is_sharded(client)
+
+    def obstacles(self, tables: Collection[TableName]) -> Iterator[str]:  # noqa: ARG002 - those of a MongoDB need its user's privileges, which the checks before a start read
+        return iter(())
+
+    def claim(self, life: str, at: Position, tables: NamedTables, permit: Permit) -> None:
+        """Several changefeeds may write to one MongoDB."""
+
+    def confirm(self, life: str) -> None:
+        """As above."""
+
+    def ddl(self, life: str, permit: Permit) -> DdlApplier:  # noqa: ARG002 - it is not claimed
+        ttl, source = self._configuration.ddl.ttl, self._source
+        if self._client is not None:
+            return MongoDdlApplier(self._client, permit=permit, ttl=ttl)
+        release = source.release if source is not None else None
+        layout_of = source.layout_of if source is not None and self._configuration.shard_target else None
+
+        def opened(uri: str) -> DdlApplier:
+            return MongoDdlApplier(connect(uri), permit=permit, ttl=ttl, source_release=release, layout_of=layout_of)
+
+        return _RenewedDdlApplier(self._configuration.sink, opened)
+
+    def copy_log(self, life: str, permit: Permit) -> None:
+        """Its tables show how far their copies are."""
+
+    def marks(self, life: str, permit: Permit) -> None:
+        """It has no watermarks."""
+
+    def leftovers(self, life: str) -> None:
+        """It needs no commit."""
+
+    def open_letters(self, before: LetterTotals) -> LetterTotals:
+        if self._configuration.dead_letter is None:
+            return LetterTotals()
+        box = LetterBox(collection=self._configuration.dead_letter, changefeed=self._configuration.id)
+        with self._connected() as client:
+            return StoredLetters(client, box).open(before)
+
+    def forget_letters(self, table: TableId, permit: Permit) -> None:
+        if (box := self._letter_box) is not None:
+            with self._connected() as client:
+                StoredLetters(client, box).forget(table, permit)
+
+    def principals(self, permit: Permit) -> _RenewedPrincipals:
+        return _RenewedPrincipals(self._configuration.sink, permit)
+
+    def writer(self, task: TaskTerms) -> MongoRowWriter:
+        return MongoRowWriter(
+            self._kept_client(),
+            permit=task.permit,
+            turns=task.turns,
+            options=self._writer_options(task),
+            fetch=task.fetch,
+            repairs=self._configuration.on_divergence is OnDivergence.REPAIR,
+        )
+
+    def loader(self, table: TargetTable, task: TaskTerms, *, once: bool, shared: bool = False) -> MongoDocumentLoader:
+        return MongoDocumentLoader(
+            self._kept_client(),
+            table=table,
+            once=once,
+            kept=shared or self._configuration.on_occupied is OnOccupied.KEEP,
+            permit=task.permit,
+            options=self._writer_options(task),
+        )
+
+    def committer(self, life: str, epoch: int) -> Committer:
+        raise InvariantError(
+            f"{self._configuration.sink}: epoch {epoch} of {life} wants to commit, and a MongoDB needs no commit"
+        )
+
+    def _kept_client(self) -> Client:
+        if self._client is None:
+            raise InvariantError(
+                f"{self._configuration.sink}: rows are written by a client that its process keeps open"
+            )
+        return self._client
+
+    @contextmanager
+    def _connected(self) -> Iterator[Client]:
+        if self._client is not None:
+            yield self._client
+            return
+        with closing(connect(expanded(self._configuration.sink))) as client:
+            yield client
+
+    @property
+    def _letter_box(self) -> LetterBox | None:
+        """Of new letters. None: refused rows are not kept there."""
+        name, configuration = self._configuration.dead_letter, self._configuration
+        if name is None or configuration.when_rejected is not OnRejected.DEAD_LETTER:
+            return None
+        return LetterBox(collection=name, changefeed=configuration.id)
+
+    def _writer_options(self, task: TaskTerms) -> RowWriterOptions:
+        return RowWriterOptions(
+            retry_for=_RETRY_FOR,
+            patience=_PATIENCE,
+            letters=self._letter_box,
+            several_shards=task.several_shards,
+        )
+
+
+class _RenewedDdlApplier:
+    """Its next DDL uses the credentials of now."""
+
+    def __init__(self, uri: ConnectionUri, open: Callable[[str], DdlApplier]) -> None:
+        self._lock = threading.Lock()
+        self._applier = Renewed(uri, open)
+
+    def observe(self, names: Iterable[TableName]) -> Observation:
+        return self._current().observe(names)
+
+    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:
+        return self._current().apply(ddl, before, record)
+
+    def close(self) -> None:
+        with self._lock:
+            self._applier.close()
+
+    def _current(self) -> DdlApplier:
+        with self._lock:
+            return self._applier.get()
+
+
+class _RenewedPrincipals:
+    """Connected for each look: it is seldom, and the credentials are those of now."""
+
+    def __init__(self, uri: ConnectionUri, permit: Permit) -> None:
+        self._uri = uri
+        self._permit = permit
+
+    def read(self, roles: frozenset[str]) -> Principals:
+        with self._opened() as target:
+            return target.read(roles)
+
+    def apply(self, changes: PrincipalChanges) -> None:
+        with self._opened() as target:
+            target.apply(changes)
+
+    @contextmanager
+    def _opened(self) -> Iterator[TargetPrincipals]:
+        with closing(connect(expanded(self._uri))) as client:
+            yield TargetPrincipals(client, self._permit)

@@ -1,0 +1,183 @@
+"""`Sink`: the port through which a changefeed uses its sink, whatever kind that is. `sink.opening` opens one.
+
+    who                      calls
+    the checks before start  check, obstacles
+    the owner                claim, ddl, marks, leftovers, open_letters, principals
+    the processor            committer, if the sink has `commit_seconds`
+    a task of Spark          confirm, check, writer, loader, ddl, copy_log, forget_letters
+
+`life` differs for each changefeed that was ever created, even under one id. `permit` raises, or returns no time, when nothing may be written
+any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.sinks.sink_traits import SinkTraits
+from changefeed.documents.row_key import KeyRange
+from changefeed.position import Position
+from changefeed.records.status import LetterTotals
+from changefeed.table import TableId, TableName, TableSchema
+from changefeed.table_layout import TableLayout
+from changefeed.users import PrincipalChanges, Principals
+from sink.ddl import DdlApplier
+from sink.receipt import Committer, CopyEnd, Receipt
+from sink.row import FetchRow, RowWriter, TargetTable, Turns
+
+Permit: TypeAlias = Callable[[], float]
+"""The seconds for which a command may still take effect. It raises if there are none, or returns none."""
+
+NamedTables: TypeAlias = Sequence[tuple[TableSchema, TableName]]
+"""Tables with their names downstream."""
+
+
+class DocumentLoader(Protocol):
+    """Loads one table in its initial copy; runs in a Spark task and raises the same errors as a `RowWriter`.
+
+    A chunk is cleared before it is loaded: an earlier attempt may have left documents in it that the source has deleted since, and
+    those deletes are not replicated again.
+    """
+
+    def empty(self) -> bool:
+        """Whether the table has no documents, or does not exist."""
+        ...
+
+    def clear(self, range: KeyRange) -> int:
+        """Removes every document of the range and returns their number."""
+        ...
+
+    def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+        """All documents are durable when it returns, unless `finish` has receipts. `read_ts`: no document is older; messages and dead letters show it."""
+        ...
+
+    def finish(self) -> tuple[Receipt, ...]:
+        """What has to be committed for the loaded documents to be seen, and is durable now."""
+        ...
+
+
+class CopyLog(Protocol):
+    """Tells readers of messages how the copy of a table gets on."""
+
+    def begin(self, tables: NamedTables) -> None:
+        """Their rows follow. May be repeated."""
+        ...
+
+    def recopy(self, table: TableId, name: TableName, at: Position) -> None:
+        """The table is empty from there, and is copied again."""
+        ...
+
+    def copied(self, end: CopyEnd) -> None: ...
+
+
+class Marks(Protocol):
+    """For one owner's term. `mark` is called with rising positions, and waits for the sink."""
+
+    def mark(self, at: Position, behind: Mapping[TableId, Position], tables: Iterable[TableName]) -> None:
+        """`behind`: tables that are not as far, each with its own position. `tables`: the names downstream of all tables."""
+        ...
+
+
+class Sweeper(Protocol):
+    def sweep(self, gone: Callable[[int], bool]) -> int:
+        """Removes what nodes wrote and never committed, if `gone` says that the node of this epoch is gone. Waits for the sink.
+
+        Returns the number of removed files.
+        """
+        ...
+
+
+class PrincipalTarget(Protocol):
+    """The users and roles of a sink. Its methods wait for it."""
+
+    def read(self, roles: frozenset[str]) -> Principals: ...
+    def apply(self, changes: PrincipalChanges) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """What a sink's DDL needs to know of the source. Both wait for the source."""
+
+    release: Callable[[], tuple[int, int]]
+    layout_of: Callable[[TableSchema], TableLayout | None]
+    """How the source shards a table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTerms:
+    """Under which terms a Spark task writes."""
+
+    epoch: int
+    """That of the task's node."""
+    permit: Permit
+    turns: Turns | None = None
+    fetch: FetchRow | None = None
+    """Without it no row is read from the source, so none is repaired."""
+    several_shards: bool = False
+    """Whether two of the rows that are read may have one `_id`, on two shards."""
+
+
+class Sink(Protocol):
+    traits: SinkTraits
+    commit_seconds: int | None
+    """How long a window spans at least, and is committed then. None: rows are seen when they are written."""
+
+    @property
+    def whole_keys(self) -> bool:
+        """Whether rows are found by their whole keys, not by `_id` alone. Waits for the sink."""
+        ...
+
+    def check(self) -> None:
+        """Raises if it cannot be reached."""
+        ...
+
+    def obstacles(self, tables: Collection[TableName]) -> Iterator[str]:
+        """Why a changefeed with these tables cannot begin here. `tables`: their names downstream."""
+        ...
+
+    def claim(self, life: str, at: Position, tables: NamedTables, permit: Permit) -> None:
+        """Makes the sink this changefeed's. When it begins there, with its first tables. If that fails, it is called again, for a later place."""
+        ...
+
+    def confirm(self, life: str) -> None:
+        """Raises if the sink is not this changefeed's."""
+        ...
+
+    def ddl(self, life: str, permit: Permit) -> DdlApplier: ...
+
+    def copy_log(self, life: str, permit: Permit) -> CopyLog | None:
+        """None: copies are seen by their rows alone."""
+        ...
+
+    def marks(self, life: str, permit: Permit) -> Marks | None:
+        """None: the sink has no watermarks."""
+        ...
+
+    def leftovers(self, life: str) -> Sweeper | None:
+        """None: nothing is left of what was not committed."""
+        ...
+
+    def open_letters(self, before: LetterTotals) -> LetterTotals:
+        """How many rows are refused. `before`: the last result. Waits for the sink."""
+        ...
+
+    def forget_letters(self, table: TableId, permit: Permit) -> None:
+        """Drops the letters of a table that is about to be copied: they are about rows of an earlier copy."""
+        ...
+
+    def principals(self, permit: Permit) -> PrincipalTarget | None:
+        """None: the sink has no users."""
+        ...
+
+    def writer(self, task: TaskTerms) -> RowWriter: ...
+
+    def loader(self, table: TargetTable, task: TaskTerms, *, once: bool, shared: bool = False) -> DocumentLoader:
+        """`once`: no document may be sent twice. `shared`: other tables of the source have this name downstream, too."""
+        ...
+
+    def committer(self, life: str, epoch: int) -> Committer:
+        """Only of a sink with `commit_seconds`."""
+        ...
