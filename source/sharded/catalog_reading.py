@@ -19,7 +19,7 @@ from source.ddl_description import uuid_of
 from source.errors import translated
 from source.oplog.find import OPLOG
 from source.sharded.cluster_clients import ClusterClients
-from source.sharded.tables.live_tables import (
+from source.sharded.tables.cluster_state import (
     CHUNKS,
     COLLECTIONS,
     DATABASES,

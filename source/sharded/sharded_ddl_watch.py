@@ -20,7 +20,7 @@ from changefeed.table import TableId
 from source.ddl_watch import DdlBatch
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.effective_order import numbered
-from source.sharded.tables.live_tables import ClusterChange
+from source.sharded.tables.cluster_state import ClusterChange
 from source.sharded.watch import ClusterWatch
 
 

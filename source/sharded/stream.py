@@ -41,7 +41,7 @@ from source.sharded.effective_order import (
     effective_ts,
     transaction_key,
 )
-from source.sharded.tables.live_tables import CHUNKS, COLLECTIONS, COORDINATORS, DATABASES, SHARDS
+from source.sharded.tables.cluster_state import CHUNKS, COLLECTIONS, COORDINATORS, DATABASES, SHARDS
 from source.sharded.tables.orphan_guard import FEATURES, MIGRATIONS, RANGES, VERSIONS
 
 _WITHOUT_ROWS = {"o.applyOps.o": 0, "o.applyOps.o2": 0}

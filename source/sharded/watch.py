@@ -37,16 +37,16 @@ from source.sharded.effective_order import Operation, Unit, held_by, nudges, pla
 from source.sharded.owned.cluster_catalog import refuse_orphans
 from source.sharded.row_reader import RowRange
 from source.sharded.stream import ClusterStream, caught_up, in_order, operations_of, wait_for_start
-from source.sharded.tables.live_tables import (
+from source.sharded.tables.cluster_state import (
     DATABASES,
     GONE,
     SHARDS,
     ClusterChange,
-    LiveTables,
     NewUuid,
     changed_field,
     document_id,
 )
+from source.sharded.tables.live_tables import LiveTables
 from source.sharded.tables.orphan_guard import OrphanGuard
 from source.sharded.tables.owned_ddl import IndexName, OwnedDdl, rewound_indexes
 from source.sharded.tables.rewind import rewound, rewound_shard

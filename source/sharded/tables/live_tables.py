@@ -19,85 +19,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from changefeed.documents.document import Document
-from changefeed.errors import InvariantError, SourceUnsupported
+from changefeed.errors import SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import ALL_VIEWS, TableId, TableName
 from source.ddl_description import uuid_of, wall_ms_of
-from source.oplog.ddl_entry import OF_SHARDS, ddls_of_entry
 from source.sharded.effective_order import Operation
-
-RESHARDING = "system.resharding."
-_TO_CAPPED = ".convertToCapped."
-COLLECTIONS, DATABASES, SHARDS, CHUNKS = (
-    TableName("config", coll) for coll in ("collections", "databases", "shards", "chunks")
+from source.sharded.tables.cluster_state import (
+    COLLECTIONS,
+    COORDINATORS,
+    DATABASES,
+    GONE,
+    RESHARDING,
+    SHARDS,
+    ClusterChange,
+    ClusterState,
+    ContradictoryCluster,
+    NewUuid,
+    changed_field,
+    document_id,
+    events_of,
 )
-COORDINATORS = TableName("config", "system.sharding_ddl_coordinators")
 
-
-GONE = "gone"
-"""The operation of an entry of our own in config.shards: the shard was removed, and cannot be read from here on."""
-
-
-class ContradictoryCluster(InvariantError):
-    """An entry of a shard or of the config servers does not fit what was known of the cluster. Which rows are whose is not known from there on."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(f"{message}; remove the changefeed and create it again with --start initial")
-
-
-@dataclass(frozen=True, slots=True)
-class NewUuid:
-    """A table's rows stand under another UUID from here on. No row changed, and nothing is to be done downstream."""
-
-    position: Position
-    table: TableId
-    before: TableId
-    uuid: TableId
-    name: TableName
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BegunRename:
-    """A rename that some shards have logged and others have not, by an entry of the database's primary shard."""
-
-    before: TableName
-    to: TableName
-    target: TableId | None
-
-    @classmethod
-    def of(cls, operation: Operation) -> BegunRename:
-        o = operation["o"]
-        return cls(
-            before=TableName.parse(o["renameCollection"]),
-            to=TableName.parse(o["to"]),
-            target=uuid_of(o.get("dropTarget")),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterState:
-    """What the catalogs of config servers and shards say at one time. Names of the server's own databases are left out."""
-
-    sharded: Mapping[TableName, TableId]
-    primaries: Mapping[str, str]
-    holders: Mapping[TableId, Mapping[str, TableName]]
-    """By UUID, each shard's name for it."""
-    renaming: Mapping[TableId, BegunRename] = field(default_factory=dict)
-    """Where the rest does not say what was before."""
+_TO_CAPPED = ".convertToCapped."
 
 
 @dataclass(frozen=True, slots=True)
 class LiveTable:
     id: TableId
     name: TableName
-
-
-ClusterChange = DdlEvent | NewUuid
 
 
 @dataclass(slots=True)
@@ -171,7 +124,7 @@ class LiveTables:
         elif operation["op"] == "c" and db not in ("admin", "local"):
             yield from self._command(shard, db, operation, at)
         elif coll == ALL_VIEWS and shard == self._primaries.get(db) and not operation.get("fromMigrate"):
-            yield from _events(operation, at)
+            yield from events_of(operation, at)
 
     def shard_added(self, shard: str, held: Mapping[TableId, TableName], views: Iterable[TableName] = ()) -> None:
         """`held`: the collections that it had when it was added. `views`: time series are among them."""
@@ -188,7 +141,7 @@ class LiveTables:
             case "create" if uuid is not None:
                 yield from self._created(shard, TableName(db, operation["o"]["create"]), uuid, operation, at)
             case "drop" if operation["o"]["drop"] == ALL_VIEWS:
-                yield from _events(operation, at) if shard == self._primaries.get(db) else ()
+                yield from events_of(operation, at) if shard == self._primaries.get(db) else ()
             case "drop" if uuid is not None:
                 yield from self._dropped(shard, uuid, operation, at)
             case "renameCollection" if uuid is not None:
@@ -210,7 +163,7 @@ class LiveTables:
                 f"shard {shard} created {name} with UUID {uuid} at {at}, but the table has UUID {self._by_name[name]}"
             )
         self._begin(uuid, name, uuid)
-        yield from _events(operation, at)
+        yield from events_of(operation, at)
 
     def _dropped(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         self._gone(uuid, shard)
@@ -273,7 +226,7 @@ class LiveTables:
         left = [str(table.name) for table in self._live.values() if table.name.db == db]
         if left:
             raise ContradictoryCluster(f"database {db} was dropped at {at}, but no shard's drop was seen of {left}")
-        yield from _events(operation, at)
+        yield from events_of(operation, at)
 
     # The config servers' entries, and the coordinators' documents on shards.
 
@@ -421,28 +374,6 @@ class LiveTables:
         names.pop(shard, None)
         if not names:
             self._holders.pop(uuid, None)
-
-
-def document_id(operation: Operation) -> Any:
-    return (operation.get("o2") or operation["o"])["_id"]
-
-
-def changed_field(operation: Operation, name: str) -> Any:
-    """The value that an insert or update gives a field at the top of a document. None: the field is as before."""
-    o = operation["o"]
-    if "_id" in o:
-        return o.get(name)
-    diff = o.get("diff", {})
-    for section in (diff.get("u", {}), diff.get("i", {}), o.get("$set", {})):
-        if name in section:
-            return section[name]
-    return None
-
-
-def _events(operation: Operation, at: Position) -> Iterable[DdlEvent]:
-    return [
-        replace(event, position=at) for event in ddls_of_entry({**operation, "ts": at.ts.to_bson()}, telling=OF_SHARDS)
-    ]
 
 
 def _wall(operation: Operation) -> int | None:

@@ -27,7 +27,7 @@ from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import TableName
 from source.sharded.effective_order import Operation
-from source.sharded.tables.live_tables import changed_field, document_id
+from source.sharded.tables.cluster_state import changed_field, document_id
 
 MIGRATIONS, RANGES = TableName("config", "migrationCoordinators"), TableName("config", "rangeDeletions")
 VERSIONS = TableName("admin", "system.version")

@@ -29,18 +29,18 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId
 from source.ddl_description import indexes_description, uuid_of
-from source.oplog.ddl_entry import OF_SHARDS, ddls_of_entry
 from source.sharded.effective_order import Operation
-from source.sharded.tables.live_tables import (
+from source.sharded.tables.cluster_state import (
     CHUNKS,
     COORDINATORS,
     GONE,
     SHARDS,
     ClusterChange,
-    LiveTables,
     NewUuid,
     document_id,
+    events_of,
 )
+from source.sharded.tables.live_tables import LiveTables
 
 IndexName: TypeAlias = tuple[str, Document]
 """Name and key. Options may change by a collMod."""
@@ -364,7 +364,7 @@ class OwnedDdl:
 
     def _as_the_table(self, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         table = self._tables.live[uuid]
-        for event in _events(operation, at):
+        for event in events_of(operation, at):
             yield replace(event, id=table.id, table=table.name)
 
     def _sharded(self, uuid: TableId) -> bool:
@@ -441,9 +441,3 @@ def _ends_uniqueness(o: Mapping[str, Any]) -> bool:
     return isinstance(index, Mapping) and (
         index.get("forceNonUnique") is True or index.get("prepareUnique") is False or index.get("unique") is False
     )
-
-
-def _events(operation: Operation, at: Position) -> list[DdlEvent]:
-    return [
-        replace(event, position=at) for event in ddls_of_entry({**operation, "ts": at.ts.to_bson()}, telling=OF_SHARDS)
-    ]

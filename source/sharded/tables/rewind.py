@@ -40,7 +40,7 @@ from changefeed.errors import HistoryLost
 from changefeed.table import TableId, TableName
 from source.ddl_description import uuid_of
 from source.sharded.effective_order import Operation
-from source.sharded.tables.live_tables import (
+from source.sharded.tables.cluster_state import (
     CHUNKS,
     COLLECTIONS,
     DATABASES,

@@ -19,7 +19,8 @@ from changefeed.table import TableId, TableName
 from source.sharded.cluster_clients import Silence
 from source.sharded.effective_order import Operation, StreamPoint
 from source.sharded.stream import ClusterStream
-from source.sharded.tables.live_tables import ClusterChange, LiveTables
+from source.sharded.tables.cluster_state import ClusterChange
+from source.sharded.tables.live_tables import LiveTables
 from source.sharded.tables.rewind import LeftTables
 from tests.simulation.planted.bug import Bug
 

@@ -19,7 +19,7 @@ from source.sharded.cluster_clients import ClusterClients
 from source.sharded.merge import Nature, Stretch, stretches
 from source.sharded.row_reader import RowRange, ShardRowReader, of_user
 from source.sharded.row_scan import row_scan
-from source.sharded.tables.live_tables import ClusterChange, NewUuid
+from source.sharded.tables.cluster_state import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
 
 Document = dict[str, Any]

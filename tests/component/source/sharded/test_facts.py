@@ -23,7 +23,7 @@ from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import CommandFailed
 from source.oplog.window import majority_time
 from source.sharded.cluster_clients import ClusterClients, reach_newest
-from source.sharded.tables.live_tables import ClusterChange, NewUuid
+from source.sharded.tables.cluster_state import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
 from tests.component.source.sharded.follower import Follower, rows_of
 from tests.until import until

@@ -14,14 +14,8 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from source.sharded.effective_order import Operation, place_of
-from source.sharded.tables.live_tables import (
-    GONE,
-    ClusterChange,
-    ClusterState,
-    ContradictoryCluster,
-    LiveTables,
-    NewUuid,
-)
+from source.sharded.tables.cluster_state import GONE, ClusterChange, ClusterState, ContradictoryCluster, NewUuid
+from source.sharded.tables.live_tables import LiveTables
 
 ITEMS, OTHERS = TableName("shop", "items"), TableName("shop", "others")
 RESHARDING = "system.resharding.1"

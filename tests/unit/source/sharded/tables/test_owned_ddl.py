@@ -12,7 +12,8 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
 from changefeed.table import TableId, TableName
 from source.sharded.effective_order import place_of
-from source.sharded.tables.live_tables import GONE, ClusterState, LiveTables, NewUuid
+from source.sharded.tables.cluster_state import GONE, ClusterState, NewUuid
+from source.sharded.tables.live_tables import LiveTables
 from source.sharded.tables.owned_ddl import IndexReading, OwnedDdl, rewound_indexes
 from tests.unit.source.sharded.tables.test_live_tables import (
     ITEMS,

@@ -19,7 +19,8 @@ from changefeed.errors import HistoryLost
 from changefeed.table import TableId, TableName
 from source.ddl_description import uuid_of
 from source.sharded.effective_order import Operation, place_of
-from source.sharded.tables.live_tables import BegunRename, ClusterState, LiveTables, changed_field, document_id
+from source.sharded.tables.cluster_state import BegunRename, ClusterState, changed_field, document_id
+from source.sharded.tables.live_tables import LiveTables
 from source.sharded.tables.rewind import ConfigReading, LeftTables, left_tables, rewound
 from tests.unit.source.sharded.tables.test_live_tables import Step, create, drop, primary, rename, sharded, uuid
 
