@@ -30,7 +30,8 @@ from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.election import ElectedOwner, owner_in
 from coordination.layout import Layout, child
-from coordination.mirror import Mirror, View
+from coordination.mirror import Mirror
+from coordination.view import View
 from owner import etcd_view
 from owner.etcd_view import OwnerView
 from owner.tables.known_tables import KnownTables

@@ -29,8 +29,7 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredSta
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.layout import Layout, decode, encode
 from devstack.stack import DevStack
 from source.connection import Client

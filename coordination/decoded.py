@@ -17,11 +17,10 @@ from changefeed.records.node import Assignment, NodeHealth, NodeId, NodeRecord, 
 from changefeed.records.requests import ChangefeedId, MoveRequest, RepairRequest, SkipRequest, TableRequest
 from changefeed.table import TableSchema
 from coordination.etcd.protocol import KeyValue
-from coordination.key_group import KeyGroup, MirroredValue
-from coordination.large.large_store import LargeReader
+from coordination.large_store import LargeReader
 from coordination.layout import Layout, child, decode
-from coordination.mirror import View
 from coordination.parts import JoinedAssignment, JoinedReport
+from coordination.view import KeyGroup, MirroredValue, View
 
 T = TypeVar("T")
 K = TypeVar("K")

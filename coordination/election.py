@@ -24,7 +24,7 @@ from changefeed.records.node import NodeId
 from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, HistoryCompacted, KeyValue, Put, Snapshot
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, OwnerRecord, child, decode, encode
-from coordination.mirror import View
+from coordination.view import View
 
 
 @dataclass(frozen=True, slots=True)

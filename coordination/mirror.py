@@ -11,122 +11,36 @@ one revision, and never goes back.
 **Apart.** The keys from `apart` on, which change most often, are mirrored only while somebody needs them: as long as a node is the owner, and for
 a minute after its admin API was asked. The mirror then reads them as they were at its revision, and watches all keys as one range from there:
 two watches would show a transaction at different moments.
-
-Keys with one parent are a group. A view shares its groups with the mirror, which copies a group before its first change after a view.
-So taking a view costs O(groups), whatever the number of keys, and a copy is as large as the group that changed. A group knows the keys
-that changed since an earlier group of the same name, so a reader need not compare 100,000 keys to find one.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import timedelta
 
 import structlog
 
 from changefeed.errors import CoordinationUnavailable, InvariantError, RetryableError, SluiceError
-from coordination.etcd.protocol import Etcd, HistoryCompacted, KeyValue, Snapshot, Watch, WatchUpdate
-from coordination.key_group import KeyGroup, MirroredValue
+from coordination.etcd.protocol import Etcd, HistoryCompacted, Snapshot, Watch
+from coordination.view import Replica, View
 
 _RETRY_AFTER = timedelta(milliseconds=200)
+
+
 _POLL = timedelta(milliseconds=500)
+
+
 _POLL_FOR_NEED = timedelta(milliseconds=100)
 """How soon it is noticed that the keys apart are needed."""
+
+
 _NOTHING = "\0"
 """No key begins with it: a read of this prefix returns etcd's revision and nothing else."""
 
 
 _log = structlog.get_logger()
-
-
-_NO_KEYS = KeyGroup()
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The state at one revision. It never changes."""
-
-    revision: int
-    groups: Mapping[str, KeyGroup]
-    etcd: Etcd | None = field(default=None, compare=False, repr=False)
-    """For what no mirror has, and records of the view refer to."""
-
-    def group(self, group: str) -> KeyGroup:
-        """The keys directly below `group`, which ends with a slash."""
-        return self.groups.get(group, _NO_KEYS)
-
-    def get(self, key: str) -> KeyValue | None:
-        return self.group(group_of(key)).get(key)
-
-    def groups_below(self, prefix: str) -> list[str]:
-        return sorted(group for group in self.groups if group.startswith(prefix) and group != prefix)
-
-
-def group_of(key: str) -> str:
-    return key[: key.rindex("/") + 1]
-
-
-class Replica:
-    """The state of a mirror and how it changes: no I/O, no clock, no threads."""
-
-    def __init__(self, etcd: Etcd | None = None) -> None:
-        self.revision = 0
-        self._etcd = etcd
-        self._groups: dict[str, KeyGroup] = {}
-        self._shared: set[str] = set()
-        self._view = View(0, {}, etcd)
-
-    def reset(self, snapshot: Snapshot) -> None:
-        """What has not changed stays the same object."""
-        groups: dict[str, dict[str, KeyValue]] = {}
-        for kv in snapshot.items:
-            name = group_of(kv.key)
-            known = self._groups.get(name, _NO_KEYS).get(kv.key)
-            same = known is not None and known.mod_rev == kv.mod_rev
-            groups.setdefault(name, {})[kv.key] = known if known is not None and same else MirroredValue.of(kv)
-        same_groups = {name: self._groups[name] for name, keys in groups.items() if self._groups.get(name) == keys}
-        self._groups = {name: KeyGroup(keys) for name, keys in groups.items()} | same_groups
-        self._shared &= same_groups.keys()
-        self.revision = snapshot.revision
-
-    def add(self, apart: Snapshot) -> None:
-        """The keys apart, as they were at this revision."""
-        groups: dict[str, dict[str, KeyValue]] = {}
-        for kv in apart.items:
-            groups.setdefault(group_of(kv.key), {})[kv.key] = MirroredValue.of(kv)
-        self._groups |= {name: KeyGroup(keys) for name, keys in groups.items()}
-        self._view = View(0, {})
-
-    def leave_out(self, apart: str) -> None:
-        """The keys from that one on."""
-        self._groups = {name: group for name, group in self._groups.items() if name < apart}
-        self._view = View(0, {})
-
-    def apply(self, update: WatchUpdate) -> None:
-        """Updates up to the present revision are ignored: the snapshot or an earlier watch contained them."""
-        if update.revision <= self.revision:
-            return
-        for change in update.changes:
-            now = None if change.now is None else MirroredValue.of(change.now)
-            self._writable(group_of(change.key)).change(change.key, now)
-        self.revision = update.revision
-
-    def view(self) -> View:
-        if self._view.revision != self.revision:
-            self._groups = {name: group for name, group in self._groups.items() if group}
-            self._shared = set(self._groups)
-            self._view = View(self.revision, dict(self._groups), self._etcd)
-        return self._view
-
-    def _writable(self, name: str) -> KeyGroup:
-        group = self._groups.get(name)
-        if group is None or name in self._shared:
-            group = self._groups[name] = KeyGroup() if group is None else group.then()
-            self._shared.discard(name)
-        return group
 
 
 class Mirror:

@@ -33,8 +33,8 @@ from changefeed.records.node import AssignedTable, Assignment, PositionReport
 from changefeed.shards import Shards, differing, part_of
 from changefeed.table import TableId
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, KeyValue, Op, Put
-from coordination.key_group import KeyGroup
 from coordination.layout import decode, encode
+from coordination.view import KeyGroup
 
 _Tables = tuple[TableId, ...]
 _MOST_BYTES = MAX_TXN_BYTES // 2

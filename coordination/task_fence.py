@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 
 BUDGET = timedelta(seconds=10)
 LOOK_EVERY = timedelta(seconds=2)

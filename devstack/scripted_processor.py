@@ -15,9 +15,10 @@ from changefeed.table import TableId
 from coordination.decoded import Decoded
 from coordination.etcd.client import EtcdClient
 from coordination.layout import Layout, child
-from coordination.mirror import Mirror, View
+from coordination.mirror import Mirror
 from coordination.parts import report_txns
 from coordination.session import open_session
+from coordination.view import View
 
 _LEAST_PAUSE = 0.1
 _VIEW_TIMEOUT = timedelta(seconds=10)

@@ -24,8 +24,9 @@ from coordination.election import Candidate
 from coordination.etcd.protocol import Etcd, KeyValue, ModRevIs, Put
 from coordination.fenced import compare_and_swap
 from coordination.layout import Layout, decode, encode
-from coordination.mirror import Mirror, View
+from coordination.mirror import Mirror
 from coordination.session import Session
+from coordination.view import View
 from owner.connections import Connections
 from owner.losses import OplogLeft
 from owner.owner import Owner

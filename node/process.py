@@ -29,7 +29,7 @@ from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records.node import NodeHealth, NodeId, NodeRecord, Role
 from changefeed.records.requests import ChangefeedId
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig, Tls
+from coordination.etcd.protocol import EtcdConfig, Tls
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.mirror import Mirror

@@ -42,8 +42,8 @@ from changefeed.records.node import NodeId
 from changefeed.records.requests import ChangefeedId
 from changefeed.records.status import ChangefeedStatus
 from coordination import failpoint
-from coordination.large.large_values import LARGE_BYTES, MOST_BYTES
-from coordination.mirror import View
+from coordination.large_values import LARGE_BYTES, MOST_BYTES
+from coordination.view import View
 from owner import capture_change, etcd_view
 from owner.background import Background
 from owner.changefeed_sink import ChangefeedSink

@@ -26,7 +26,7 @@ from changefeed.users import PrincipalNames
 from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.layout import Layout, decode
-from coordination.mirror import View
+from coordination.view import View
 from owner.capture_change import Standing
 from owner.ddl.stragglers import StoredStraggler
 from owner.state import published

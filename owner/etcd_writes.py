@@ -20,8 +20,8 @@ from changefeed.users import PrincipalNames
 from coordination import failpoint
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
 from coordination.fenced import FencedStore
-from coordination.large.large_store import LargeWriter
-from coordination.large.large_values import LARGE_BYTES, encoded
+from coordination.large_store import LargeWriter
+from coordination.large_values import LARGE_BYTES, encoded
 from coordination.layout import Layout, encode
 from coordination.parts import assignment_puts
 from owner.tables.filter_change import FilterChange

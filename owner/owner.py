@@ -24,9 +24,10 @@ from coordination.election import Candidate
 from coordination.etcd.protocol import CreateRevIs, Delete, DeletePrefix
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, ResignRequest, child, decode
-from coordination.mirror import Mirror, View
+from coordination.mirror import Mirror
 from coordination.session import Session
 from coordination.task_fence import BUDGET
+from coordination.view import View
 from credentials.logging import Interruption
 from owner.changefeed_owner import ChangefeedOwner
 from owner.ddl.jobs import InFlightDdl

@@ -14,7 +14,7 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.requests import TableVerb
 from changefeed.table import ALL_VIEWS, TableId, TableKind, TableName, TableSchema
-from coordination.large.large_values import LARGE_BYTES, check_room
+from coordination.large_values import LARGE_BYTES, check_room
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.stragglers import SKIPPABLE, known_tables, named_tables, nameless
 from owner.state import ChangefeedState, bound_of, checkpoint_now, published

@@ -17,7 +17,7 @@ from changefeed.records.requests import ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus, LetterTotals
 from changefeed.source_history import SourceHistory
 from changefeed.table import TableId
-from coordination.large.large_values import MOST_BYTES
+from coordination.large_values import MOST_BYTES
 from owner.ddl.execution import DdlProgress
 from owner.ddl.sightings import Sightings
 from owner.tables.progress import TableProgress

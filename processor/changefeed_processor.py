@@ -26,7 +26,7 @@ from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId, RepairRequest
 from changefeed.table import TableId
 from coordination.etcd.protocol import CreateRevIs, Delete
-from coordination.mirror import View
+from coordination.view import View
 from processor import job_ends
 from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep
 from processor.copy.table_copies import TableCopies

@@ -18,7 +18,7 @@ from changefeed.table import TableId, TableSchema
 from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.layout import Layout
-from coordination.mirror import View
+from coordination.view import View
 from processor.following import Orders
 
 

@@ -42,8 +42,7 @@ from changefeed.records.node import NodeId
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
 from coordination import failpoint
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.task_fence import BUDGET

@@ -17,8 +17,8 @@ from coordination.decoded import Decoded
 from coordination.etcd.protocol import Compare
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
-from coordination.mirror import Replica
 from coordination.parts import report_txns
+from coordination.view import Replica
 
 _READ_EVERY = 1.0
 _REPORT_EVERY = 0.1

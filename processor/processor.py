@@ -20,12 +20,12 @@ import structlog
 from changefeed.errors import ConflictError, FencedError, RetryableError, SluiceError
 from changefeed.records.requests import ChangefeedId
 from coordination.decoded import Decoded
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import KeyValue
+from coordination.etcd.protocol import EtcdConfig, KeyValue
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, child
-from coordination.mirror import Mirror, View
+from coordination.mirror import Mirror
 from coordination.session import Session
+from coordination.view import View
 from credentials.logging import Interruption
 from processor import etcd_view
 from processor.changefeed_processor import ChangefeedProcessor

@@ -23,8 +23,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from schema_store.bucket_indexes import in_measurements
-from schema_store.definition import new_uuid
+from schema_store.definition import in_measurements, new_uuid
 
 
 def rewound(tables: Iterable[TableSchema], since: Iterable[DdlEvent], position: Position) -> tuple[TableSchema, ...]:

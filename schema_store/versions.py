@@ -39,9 +39,8 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, defined, view_id
 from schema_store import definition
-from schema_store.layers import SchemaLayers
+from schema_store.layers import SchemaLayers, Timeline
 from schema_store.schema_base import SchemaBase
-from schema_store.timeline import Timeline
 
 SchemaChange: TypeAlias = dict[TableId, TableSchema | None]
 """New versions. None if the table ends."""

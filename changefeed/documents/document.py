@@ -16,7 +16,7 @@ from pydantic import GetCoreSchemaHandler, SerializationInfo
 from pydantic_core import CoreSchema, core_schema
 
 REFERENCE = "$large"
-"""What a record has instead of a document that stands beside it (`coordination/large/`)."""
+"""What a record has instead of a document that stands beside it (`coordination/large_values.py`)."""
 
 BASE64 = "$bson"
 """What a document has that Extended JSON would give back as another one."""

@@ -1,4 +1,4 @@
-"""`Etcd`: the operations that Sluice needs: consistent reads, guarded transactions, watches, leases. Pure.
+"""`Etcd`: the operations that Sluice needs: consistent reads, guarded transactions, watches, leases. `EtcdConfig`: where etcd is. Pure.
 
 Two classes implement it and pass the same contract tests: `EtcdClient` over the wire and `MemoryClient` for the simulation.
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Protocol
 
 from changefeed.errors import CoordinationUnavailable
@@ -175,3 +176,24 @@ def prefix_end(prefix: str) -> bytes:
         return b"\0"
     raw[-1] += 1
     return bytes(raw)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Paths of PEM files; `cert` and `key` only where etcd asks for a client certificate."""
+
+    ca: PurePath
+    cert: PurePath | None = None
+    key: PurePath | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdConfig:
+    """`endpoints` are `host:port`. `timeout` bounds each call, failover included."""
+
+    endpoints: tuple[str, ...] = ("127.0.0.1:2379",)
+    tls: Tls | None = None
+    user: str | None = None
+    password_file: PurePath | None = None
+    """Only its path: Spark sends this to executors, which have the file too. Read each time it is needed."""
+    timeout: timedelta = timedelta(seconds=5)

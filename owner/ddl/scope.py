@@ -41,7 +41,7 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from schema_store.bucket_indexes import in_measurements
+from schema_store.definition import in_measurements
 from schema_store.schema_base import NO_BASE, SchemaBase
 from schema_store.versions import SchemaVersions
 

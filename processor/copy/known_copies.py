@@ -14,9 +14,8 @@ from changefeed.records.requests import ChangefeedId
 from changefeed.shards import differing
 from changefeed.table import TableId, TableSize
 from coordination.etcd.protocol import Delete, DeletePrefix, KeyValue, Op, Put
-from coordination.key_group import KeyGroup
 from coordination.layout import Layout, child, decode, encode
-from coordination.mirror import View
+from coordination.view import KeyGroup, View
 from processor.copy.table_copy import CopyPace, TableCopy
 from processor.etcd_view import ProcessorView
 

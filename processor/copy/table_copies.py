@@ -19,7 +19,7 @@ from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableSize
 from coordination.etcd.protocol import Op
 from coordination.layout import Layout
-from coordination.mirror import View
+from coordination.view import View
 from processor.copy.copy_inputs import CopySurroundings, inputs_of, may_pass
 from processor.copy.known_copies import KnownCopies
 from processor.copy.plan import (

@@ -33,8 +33,7 @@ from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob
 from processor.task.copied_ranges import CopiedRanges
-from schema_store.packed_texts import NO_TEXTS, PackedTexts
-from schema_store.schema_base import NO_BASE, SchemaBase
+from schema_store.schema_base import NO_BASE, NO_TEXTS, PackedTexts, SchemaBase
 from schema_store.versions import SchemaVersions
 from sink.row import WriteResult
 

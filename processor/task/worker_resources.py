@@ -24,7 +24,7 @@ from changefeed.errors import FencedError
 from changefeed.records.requests import ChangefeedInfo
 from coordination import failpoint
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import decode
 from credentials.clients import Closable, Renewed
 from processor.lanes.apart_lane import rest_after

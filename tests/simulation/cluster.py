@@ -22,12 +22,12 @@ from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable
 from changefeed.records.node import NodeId, NodeRecord, Role
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState, MoveRequest
 from coordination.decoded import Decoded
-from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
-from coordination.etcd.protocol import Change, KeyValue, Op, Put
+from coordination.etcd.protocol import Change, EtcdConfig, KeyValue, Op, Put
 from coordination.layout import Layout, child, decode, encode
-from coordination.mirror import Mirror, Replica
+from coordination.mirror import Mirror
 from coordination.session import open_session
+from coordination.view import Replica
 from node.membership import Membership
 from owner.capture_change import obstacle
 from processor.job_runs import JobSetup

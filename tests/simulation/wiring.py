@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import coordination.decoded
 import coordination.failpoint
-import coordination.large.large_values
+import coordination.large_values
 import owner.changefeed_owner
 import owner.chores
 import owner.ddl.barrier
@@ -48,7 +48,7 @@ import source.sharded.cluster_clients
 import source.sharded.gone_shards
 import source.tables.chunks
 from changefeed.config.sinks.store_place import StorePlace
-from coordination.large.large_values import LARGE_BYTES, PIECE_BYTES
+from coordination.large_values import LARGE_BYTES, PIECE_BYTES
 from processor.copy.steps import CopyAnswer, CopyStep
 from processor.rate import TokenBucket
 from processor.task.changefeed_resources import ChangefeedResources
@@ -114,8 +114,8 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (owner.changefeed_owner, "LARGE_BYTES", large_bytes),
         (owner.recording, "LARGE_BYTES", large_bytes),
         (owner.etcd_writes, "LARGE_BYTES", large_bytes),
-        (coordination.large.large_values, "LARGE_BYTES", large_bytes),
-        (coordination.large.large_values, "PIECE_BYTES", piece_bytes),
+        (coordination.large_values, "LARGE_BYTES", large_bytes),
+        (coordination.large_values, "PIECE_BYTES", piece_bytes),
         (owner.ddl.barrier, "decide", checked_barrier(owner.ddl.barrier.decide)),
         (source.sharded.cluster_clients, "GONE_AFTER", timedelta(seconds=12)),
         (source.sharded.gone_shards, "_EVERY_SECONDS", 1.0),

@@ -16,8 +16,7 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from coordination.decoded import Decoded
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
 from coordination.session import open_session

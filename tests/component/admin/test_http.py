@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import Layout
 from devstack.etcd.server import EtcdServer
 from devstack.mongodb.server import Client

@@ -12,7 +12,7 @@ import yaml
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import Layout
 from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor

@@ -13,8 +13,7 @@ import yaml
 from changefeed.config.configuration import Configuration
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.layout import Layout, encode
 from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor

@@ -10,7 +10,7 @@ import pytest
 from etcd3 import etcdrpc as rpc
 
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from devstack.etcd.server import EtcdServer
 from tests.until import until
 

@@ -13,8 +13,7 @@ from changefeed.errors import FencedError
 from changefeed.records.node import Role
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.session import Session, open_session

@@ -11,8 +11,7 @@ import pytest
 
 from changefeed.errors import CoordinationUnavailable, OutcomeUnknown
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Delete, Put
+from coordination.etcd.protocol import Delete, EtcdConfig, Put
 from coordination.fenced import FencedStore
 from coordination.mirror import Mirror
 from devstack.etcd.server import EtcdServer

@@ -10,7 +10,7 @@ _SCRIPT = """
 import os, subprocess, sys, threading
 import cli.main
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 
 def ask():
     while True:

@@ -17,8 +17,7 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredSta
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Delete, Put
+from coordination.etcd.protocol import Delete, EtcdConfig, Put
 from coordination.layout import Layout, encode
 from coordination.parts import assignment_puts
 from tests.component.node.server_process import Server

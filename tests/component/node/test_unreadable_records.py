@@ -12,8 +12,7 @@ import pytest
 from changefeed.records.node import NodeId
 from changefeed.records.requests import ChangefeedId
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.layout import Layout
 from tests.component.node.server_process import Server
 from tests.until import until

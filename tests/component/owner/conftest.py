@@ -39,8 +39,7 @@ from coordination import failpoint
 from coordination.decoded import Decoded
 from coordination.election import owner_in
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.layout import Layout, OwnerRecord, ResignRequest, child, decode, encode
 from coordination.mirror import Mirror
 from devstack.mongodb.server import Client

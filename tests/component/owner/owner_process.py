@@ -10,7 +10,7 @@ from datetime import timedelta
 from changefeed.records.node import Role
 from coordination.election import Candidate
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.session import open_session

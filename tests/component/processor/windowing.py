@@ -18,8 +18,7 @@ from changefeed.position import Position, Window
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.layout import encode
 from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles

@@ -17,8 +17,7 @@ from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Delete, Op, Put
+from coordination.etcd.protocol import Delete, EtcdConfig, Op, Put
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
 from schema_store.store import FoldStep, SchemaStore, fold

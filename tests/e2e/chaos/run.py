@@ -20,7 +20,7 @@ from changefeed.lifecycle import State
 from changefeed.records.requests import ChangefeedId
 from changefeed.records.status import ChangefeedStatus
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import Layout, decode
 from coordination.mirror import Mirror
 from devstack.mongodb.server import Client

@@ -18,7 +18,7 @@ from pymongo.errors import PyMongoError
 from changefeed.lifecycle import State
 from changefeed.records.requests import ChangefeedId
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import Layout
 from coordination.mirror import Mirror
 from devstack.etcd.cluster import EtcdCluster

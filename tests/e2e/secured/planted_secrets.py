@@ -13,7 +13,7 @@ import yaml
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli.connection import Connection, ServerAddress
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from tests.component.node.server_process import Server
 
 

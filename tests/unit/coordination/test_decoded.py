@@ -13,8 +13,9 @@ from coordination.decoded import Decoded
 from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import DeletePrefix, Put
 from coordination.layout import Layout, encode
-from coordination.mirror import Mirror, View
+from coordination.mirror import Mirror
 from coordination.parts import assignment_puts
+from coordination.view import View
 
 LAYOUT = Layout("c")
 ORDERS = ChangefeedId("orders")

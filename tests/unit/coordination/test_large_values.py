@@ -14,15 +14,16 @@ from changefeed.errors import CoordinationUnavailable, DefinitionsTooLarge, Outc
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
+from coordination import large_store, large_values
 from coordination.decoded import Decoded
 from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import DeletePrefix, KeyValue, Put
 from coordination.fenced import FencedStore
-from coordination.large import large_store, large_values
-from coordination.large.large_store import LargeWriter
-from coordination.large.large_values import LARGE_BYTES, PIECE_BYTES, check_room, encoded, name_of, pieces_of, whole
+from coordination.large_store import LargeWriter
+from coordination.large_values import LARGE_BYTES, PIECE_BYTES, check_room, encoded, name_of, pieces_of, whole
 from coordination.layout import Layout, decode, encode
-from coordination.mirror import Mirror, View
+from coordination.mirror import Mirror
+from coordination.view import View
 
 LAYOUT, FEED = Layout("c"), ChangefeedId("f")
 GROUP = LAYOUT.large(FEED)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from changefeed.errors import CoordinationRefused, CoordinationUnavailable, InvariantError
 from coordination.etcd.memory import MemoryClient, MemoryEtcd, MemoryWatch
 from coordination.etcd.protocol import Delete, Put, WatchUpdate
-from coordination.mirror import Mirror, Replica, View
+from coordination.mirror import Mirror
+from coordination.view import Replica, View
 
 AT_ONCE = timedelta(0)
 PREFIX = "/s/"

@@ -9,7 +9,6 @@ from changefeed.records.node import AssignedTable, Assignment, PositionReport
 from changefeed.shards import PARTS, part_of
 from changefeed.table import TableId
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, KeyValue, Op, Put
-from coordination.key_group import KeyGroup
 from coordination.parts import (
     JoinedAssignment,
     JoinedReport,
@@ -17,6 +16,7 @@ from coordination.parts import (
     join_assignment,
     report_txns,
 )
+from coordination.view import KeyGroup
 from tests.unit.coordination.strategies import positions, tables
 
 AT = Position.parse("100.1/8264AB")

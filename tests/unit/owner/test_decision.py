@@ -35,7 +35,7 @@ from changefeed.records.requests import ChangefeedInfo, TableVerb
 from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.sharded_history import ShardedHistory
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from coordination.large.large_values import LARGE_BYTES, MOST_BYTES
+from coordination.large_values import LARGE_BYTES, MOST_BYTES
 from owner.ddl.execution import Applied, DdlProgress, Failed, Observe, Refuse, Running
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.sightings import Sighting, Sightings

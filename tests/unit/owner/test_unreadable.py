@@ -16,7 +16,8 @@ from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
-from coordination.mirror import Mirror, View
+from coordination.mirror import Mirror
+from coordination.view import View
 from owner.owner import UnreadableChangefeeds
 
 LAYOUT, FEED = Layout("c"), ChangefeedId("tz")

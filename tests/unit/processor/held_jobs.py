@@ -21,13 +21,13 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
-from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
-from coordination.mirror import Mirror, View
+from coordination.mirror import Mirror
 from coordination.parts import assignment_puts, join_assignment, join_report
+from coordination.view import View
 from processor import etcd_view
 from processor.changefeed_processor import ChangefeedProcessor
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyStep

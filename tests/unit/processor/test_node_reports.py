@@ -13,7 +13,7 @@ from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import CreateRevIs, Delete, DeletePrefix, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
-from coordination.mirror import Replica
+from coordination.view import Replica
 from processor.node_reports import NodeReports
 
 LAYOUT, ID, NODE, OTHER = Layout("c"), ChangefeedId("orders"), NodeId("n1"), NodeId("n10")

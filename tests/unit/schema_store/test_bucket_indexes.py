@@ -11,7 +11,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from schema_store.bucket_indexes import in_measurements
+from schema_store.definition import in_measurements
 
 AT = Position(ClusterTime(1, 1))
 NAME = TableName("shop", "w")

@@ -12,8 +12,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from schema_store.packed_texts import PackedTexts
-from schema_store.schema_base import SchemaBase
+from schema_store.schema_base import PackedTexts, SchemaBase
 
 _TEXTS = st.sets(st.text(st.characters(codec="utf-8"), max_size=6), max_size=20)
 

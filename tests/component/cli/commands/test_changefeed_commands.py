@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import Layout
 from devstack.mongodb.server import Client, MongoDB
 from devstack.scripted_processor import ScriptedProcessor

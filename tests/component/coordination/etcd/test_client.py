@@ -14,8 +14,7 @@ from etcd3 import etcdrpc as rpc
 
 from changefeed.errors import CoordinationRefused, CoordinationUnavailable, OutcomeUnknown
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig, Tls
-from coordination.etcd.protocol import Put, Watch
+from coordination.etcd.protocol import EtcdConfig, Put, Tls, Watch
 from devstack.etcd.server import EtcdServer
 from devstack.ports import free_port
 from tests.until import until

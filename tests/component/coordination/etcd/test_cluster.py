@@ -10,8 +10,7 @@ import pytest
 
 from changefeed.errors import CoordinationUnavailable, OutcomeUnknown
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.fenced import FencedStore
 from coordination.mirror import Mirror
 from devstack.etcd.cluster import EtcdCluster

@@ -12,9 +12,8 @@ import pytest
 
 from changefeed.errors import CoordinationFull
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
 from coordination.etcd.memory import MemoryEtcd
-from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, Put, Refused
+from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, EtcdConfig, Put, Refused
 from coordination.fenced import FencedStore
 from coordination.write_health import WatchedEtcd
 from devstack.etcd.server import SMALL_QUOTA

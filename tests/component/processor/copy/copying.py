@@ -21,7 +21,7 @@ from changefeed.records.copy import CopiedChunk, CopyPart, CopyRecord, CopyStage
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableName
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import Layout, decode
 from processor.copy import known_copies as copy_store
 from processor.copy.copy_task import CopyOrder, CopyPlace, copy_chunk

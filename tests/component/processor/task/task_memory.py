@@ -22,8 +22,7 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.config import EtcdConfig
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.layout import encode
 from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles

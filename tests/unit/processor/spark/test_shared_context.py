@@ -10,7 +10,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.spark.pipeline import SharedBase, SharedContext

@@ -17,7 +17,7 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.table import TableId
 from processor.task.job import JobOutcome, TableSet, together
-from schema_store.packed_texts import NO_TEXTS
+from schema_store.schema_base import NO_TEXTS
 from sink.receipt import Receipt
 from sink.row import WriteResult
 

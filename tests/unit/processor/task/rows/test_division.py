@@ -19,7 +19,7 @@ from changefeed.documents.document import Document
 from changefeed.position import Position, Window
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
-from coordination.etcd.config import EtcdConfig
+from coordination.etcd.protocol import EtcdConfig
 from coordination.task_fence import Fence
 from credentials.secret_files import SecretFiles
 from processor.lanes.lanes import LaneJob

@@ -18,7 +18,7 @@ from changefeed.errors import RecordUnreadable
 from coordination import failpoint
 from coordination.etcd.protocol import DeletePrefix, Etcd, KeyValue, Put
 from coordination.fenced import FencedStore
-from coordination.large.large_values import MOST_BYTES, bytes_of, check_room, name_of, pieces_of, whole
+from coordination.large_values import MOST_BYTES, bytes_of, check_room, name_of, pieces_of, whole
 
 
 class LargeReader:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordination.etcd.protocol import KeyValue
-from coordination.key_group import KeyGroup, MirroredValue
+from coordination.view import KeyGroup, MirroredValue
 
 
 def kv(rev: int) -> KeyValue:

@@ -13,7 +13,7 @@ from changefeed.errors import (
     RetryableError,
     SluiceError,
 )
-from coordination.etcd.errors import translate
+from coordination.etcd.channels import translate
 from coordination.etcd.protocol import HistoryCompacted
 
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
