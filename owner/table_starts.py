@@ -100,11 +100,12 @@ class TableStarts:
     def _beginning(self, resume_from: Position | None) -> Beginning:
         beginning = begin(self._source, self._configuration, resume_from)
         check_names(self._configuration.routes, beginning.tables)
-        self._sink.claim(beginning.position, beginning.tables)
+        tables = [replace(table, copied=beginning.copied) for table in beginning.tables]
+        self._sink.claim(beginning.position, tables)
         if not beginning.copied:
             return beginning
-        make_views(beginning.tables, self._configuration, self._sink.open)
-        return replace(beginning, tables=self._to_copy(beginning.tables))
+        make_views(tables, self._configuration, self._sink.open)
+        return replace(beginning, tables=self._to_copy(tables))
 
     def fresh_status(self, known: OwnerView, *, run: int) -> ChangefeedStatus:
         return ChangefeedStatus(

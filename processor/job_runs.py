@@ -227,11 +227,9 @@ class Commits:
 
     def chunks(self, context: JobContext, steps: Sequence[CopyStep], answers: CopyAnswers) -> None:
         copies: list[CopyReceipt] = []
-        begins: list[tuple[TableId, Position]] = []
         for step, answer in zip(steps, answers, strict=False):
             if isinstance(step, CopyChunk) and isinstance(answer, ReadChunk):
                 assert answer.read_after is not None
-                begins.append((step.schema.id, step.copied_from))
                 copies.append(
                     CopyReceipt(
                         table=step.schema.id,
@@ -243,8 +241,7 @@ class Commits:
                 )
         if copies:
             failpoint.reach("chunks_committing", context.changefeed)
-            tables = _described(context, begins)
-            self._committer.commit(Commit(ranges={}, copies=tuple(copies), tables=tables))
+            self._committer.commit(Commit(ranges={}, copies=tuple(copies)))
             failpoint.reach("chunks_committed", context.changefeed)
 
 

@@ -95,6 +95,8 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
             build_indexes(creation, resources.ddl)
         case MakeEmpty():
             if resources.copy_log is not None:
+                if step.first_from is not None:
+                    resources.copy_log.begin([(replace(step.schema, valid_from=step.first_from), creation.name)])
                 resources.copy_log.recopy(step.schema.id, creation.name, step.at)
             make_empty(creation, resources.ddl)
     return None

@@ -59,10 +59,11 @@ class IndexTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakeEmpty:
-    """`at`: where its copy begins again."""
+    """`at`: where its copy begins again. `first_from`: where its first copy would have begun, if no step has been carried out for that."""
 
     schema: TableSchema
     at: Position
+    first_from: Position | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,9 @@ def steps_of(
             index = IndexTable(schema=_schema(schemas, table, at), copied_from=copy.start, at=at)
             yield PlannedStep(table, index, at, StepSize.SMALL if copy.small else StepSize.ANY)
         case Empty(at):
-            yield PlannedStep(table, MakeEmpty(schema=_before(schemas, table, at), at=at), at, StepSize.BRIEF)
+            first_from = max(inputs.checkpoint, inputs.start) if copy is None else None
+            empty = MakeEmpty(schema=_before(schemas, table, at), at=at, first_from=first_from)
+            yield PlannedStep(table, empty, at, StepSize.BRIEF)
         case _:
             return
 

@@ -12,7 +12,7 @@
     copied   {"v": 1, "feed": "orders", "op": "c", "ns": "shop.x", "id": "u1", "pos": "..", "start": ".."}: the copy that began at `start` is
              complete, and each change from pos on fits it; not in files, where the manifests say it
     mark     {"v": 1, "feed": "orders", "op": "w", "pos": "..", "tables": "all"}: everything before pos is there
-    schema   {"v": 1, "feed": "orders", "op": "b", "ns": "shop.x", "id": "u1", "pos": "..",
+    schema   {"v": 1, "feed": "orders", "op": "b", "ns": "shop.x", "id": "u1", "pos": "..", "copy": true if it began with a copy,
               "schema": {"kind": "collection", "options": {..}, "indexes": [{..}], "shardKey": null}}
 
 A DDL has "wall", milliseconds by the source's clock, behind its pos if the source shows it. Names are those downstream, after routing. `pos` of a schema is where this version of the table begins.
@@ -33,7 +33,7 @@ from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
-from changefeed.table import TableId, TableName, TableSchema, view_id
+from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import (
     BeginAgain,
     CreateIndexes,
@@ -131,7 +131,8 @@ def schema_message(feed: str, schema: TableSchema, name: TableName) -> Message:
         "shardKey": schema.shard_key,
     }
     head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "b", "ns": str(name), "id": schema.id}
-    return Message({**head, "pos": pos_of(schema.valid_from), "schema": about})
+    copy: dict[str, Value] = {"copy": True} if schema.copied and schema.kind is not TableKind.VIEW else {}
+    return Message({**head, "pos": pos_of(schema.valid_from), **copy, "schema": about})
 
 
 def _id(record: DdlRecord) -> str | None:

@@ -68,7 +68,9 @@ class FileDdlApplier:
         self._identity.confirm(self._store)
 
     def begin(self, tables: NamedTables) -> None:
-        """A commit describes its tables."""
+        """The windows of a table that is not copied describe it."""
+        for schema, name in tables:
+            self._describe(schema, name)
 
     def recopy(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""

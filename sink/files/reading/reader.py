@@ -9,7 +9,7 @@ whose windows overlap.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
@@ -69,6 +69,10 @@ class _Life:
         """It has no rows."""
         return self.schema is not None and self.schema.fields["schema"]["kind"] == "view"
 
+    def copied_from(self, begin: Position) -> bool:
+        """Whether a copy begins there, where the table began or was emptied."""
+        return begin != self.start or begin in self.anew or (self.schema is not None and "copy" in self.schema.fields)
+
 
 class Reader:
     def __init__(self, directory: FeedDirectory, after: Watermark | None = None) -> None:
@@ -117,7 +121,7 @@ class Reader:
                     version = self._directory.schema_at(table, ddl.message)
                     queue.add(version.pos, Rank.SCHEMA, table, version)
         ranges = _ranges(self._directory.manifests)
-        for table, life in self._lives(ddls, ranges):
+        for table, life in self._lives(ddls):
             start, end = before.of(table), now.of(table)
             if life.schema is not None and life.start not in life.anew and start <= life.start < end:
                 queue.add(life.schema.pos, Rank.SCHEMA, table, life.schema)
@@ -126,22 +130,18 @@ class Reader:
             for span, manifest in _shown(table, life, ranges[table], Window(start, end)):
                 queue.wait_for(manifest.files, table, _Span(pos_of(span.start), pos_of(span.end)))
             for begin, until in pairwise((life.start, *life.restarts, life.end or end)):
-                between = pos_of(max(begin, start)), pos_of(min(until, end))
-                self._add_copies(queue, table, begin, between, surely=begin in life.anew)
+                self._add_copy(queue, table, life, begin, (pos_of(max(begin, start)), pos_of(min(until, end))))
         return queue
 
-    def _add_copies(
-        self, queue: _Queue, table: TableId, begin: Position, span: tuple[str, str], *, surely: bool
-    ) -> None:
-        """The copy that began there. `span`: until the table was emptied again. What was read just before the beginning is of the beginning.
-
-        `surely`: there is one, though nothing of it may be there yet, or ever, if it is interrupted.
+    def _add_copy(self, queue: _Queue, table: TableId, life: _Life, begin: Position, span: tuple[str, str]) -> None:
+        """The copy that began there, if one did. `span`: until the table was emptied again. What was read just before the beginning is of the
+        beginning. Nothing of it may be there yet, or ever, if it is interrupted.
         """
         if span[0] >= span[1]:
             return
         first = pos_of(begin)
         copies = {copy: max(first, pos_after(copy.after)) for copy in self._copies(table) if copy.start == begin}
-        if (copies or surely) and first == span[0]:
+        if first == span[0] and life.copied_from(begin):
             queue.add(first, Rank.BEGINS, table, CopyBegins(table))
         for copy, at in copies.items():
             if span[0] <= at < span[1]:
@@ -155,9 +155,8 @@ class Reader:
     def _copies(self, table: TableId) -> Iterator[CopyReceipt]:
         return (copy for manifest in self._directory.manifests for copy in manifest.copies if copy.table == table)
 
-    def _lives(
-        self, ddls: Iterable[_Ddl], ranges: Mapping[TableId, list[tuple[Window, Manifest]]]
-    ) -> Iterator[tuple[TableId, _Life]]:
+    def _lives(self, ddls: Iterable[_Ddl]) -> Iterator[tuple[TableId, _Life]]:
+        """A table that is not created is described where it begins, before a watermark passes that."""
         created: dict[TableId, Position] = {}
         ended: dict[TableId, list[Position]] = defaultdict(list)
         emptied: dict[TableId, list[Position]] = defaultdict(list)
@@ -173,16 +172,13 @@ class Reader:
                     case _:
                         ended[table].append(ddl.at)
         for table in created.keys() | self._directory.schemas.keys():
-            versions, starts = self._directory.schemas.get(table, {}), [window.start for window, _ in ranges[table]]
+            versions = self._directory.schemas.get(table, {})
             for after, end in pairwise((None, *ended[table], None)):
                 within = partial(_within, after, end)
-                again = frozenset(filter(within, anew[table]))
-                first = min([*filter(within, starts), *again], default=None)
-                begins = [at for at in versions if within(at) and (first is None or at <= first)]
                 was_created = table in created and within(created[table])
-                schema = versions[max(begins)] if begins and not was_created else None
-                start = created[table] if was_created else max(begins, default=first)
+                start = created[table] if was_created else min(filter(within, versions), default=None)
                 if start is not None:
+                    schema, again = None if was_created else versions[start], frozenset(filter(within, anew[table]))
                     yield table, _Life(start, tuple(filter(within, emptied[table])), again, end, schema)
 
 

@@ -1,6 +1,6 @@
 """`FeedHistory`: what the topic of DDL says about the life of each table. Pure. It keeps all of it: a table costs a few messages.
 
-    b u1 @100                   the table begins, with this schema. Later `b`s of it say what DDL has said
+    b u1 @100                   the table begins, with this schema; if "copy", with a copy. Later `b`s of it say what DDL has said
                                 One before the start of the changefeed is of a begin that failed: the table may have ended since
     ddl create u2 @105          the table begins
     ddl drop u1 @107            the table ends. A `b` after it: the table has come back, and begins again
@@ -14,7 +14,7 @@ ended before that place, by a recopy or by the table's end, it does not count: i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -120,9 +120,9 @@ class FeedHistory:
         """DDL and schemas."""
         return sorted(self._said(round))
 
-    def shown(self, round: Round, has_copies: Callable[[str, str, str], bool]) -> list[Shown]:
-        """Everything but rows, in order. `has_copies`: whether there are documents of a table that were copied between two places."""
-        return sorted([*self._said(round), *self._copies(round, has_copies)])
+    def shown(self, round: Round) -> list[Shown]:
+        """Everything but rows, in order."""
+        return sorted([*self._said(round), *self._copies(round)])
 
     def _said(self, round: Round) -> Iterator[Shown]:
         for number, ((pos, type, table), message) in enumerate(self._ddls.items()):
@@ -138,6 +138,11 @@ class FeedHistory:
             if _within(round, TableId(table), start):
                 yield Shown(start, Rank.SCHEMA, table, 0, self._schema_at(table, start))
 
+    def _is_copied_from(self, table: str, begin: str) -> bool:
+        """Whether a copy begins where the table began or was emptied."""
+        schema = self._schemas.get(table, {}).get(begin)
+        return begin in self._emptied.get(table, ()) or (schema is not None and "copy" in schema.fields)
+
     def _schema_at(self, table: str, start: str) -> StoredMessage:
         found = self._schemas.get(table, {}).get(start)
         if found is None:
@@ -147,14 +152,13 @@ class FeedHistory:
             )
         return found
 
-    def _copies(self, round: Round, has_copies: Callable[[str, str, str], bool]) -> Iterator[Shown]:
+    def _copies(self, round: Round) -> Iterator[Shown]:
         before, now = round
         for table in self._schemas.keys() | self._created.keys():
             id = TableId(table)
             first, last = pos_of(before.of(id)), pos_of(now.of(id))
             for begin, until in pairwise([*self.begins(table), _END]):
-                surely = (table, begin) in self._anew
-                if first <= begin < last and (surely or has_copies(table, begin, min(until, last))):
+                if first <= begin < last and self._is_copied_from(table, begin):
                     yield Shown(begin, Rank.BEGINS, table, 0, CopyBegins(id))
                 for start, end in self._copied.get(table, {}).items():
                     at = max(begin, first, end)

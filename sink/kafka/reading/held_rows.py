@@ -55,11 +55,6 @@ class HeldRows:
         found = self._rows.execute("SELECT * FROM held WHERE at < ? ORDER BY at, id, key", (pos,))
         return map(HeldRow._make, found)
 
-    def has_copied(self, table: str, start: str, end: str) -> bool:
-        """A document of the table that was copied between two places."""
-        asked = "SELECT 1 FROM held WHERE at >= ? AND at < ? AND id = ? AND copied LIMIT 1"
-        return self._rows.execute(asked, (start, end, table)).fetchone() is not None
-
     def forget(self, pos: str, copied_pos: str, later: dict[str, tuple[str, str]]) -> None:
         """Changes before `pos` and copied documents before `copied_pos`; of the tables in `later`, before their own."""
         self._rows.execute("CREATE TEMP TABLE IF NOT EXISTS later (id TEXT PRIMARY KEY, at TEXT, copied TEXT)")

@@ -114,7 +114,7 @@ class KafkaReader:
         if not self._collected.covers(round.now):
             self._goal = self._goal.joined(round.now)
             self._collected = self._collect(round.now)
-        yield from merge(self._history.shown(round, self._has_copies), self._rows_of(round))
+        yield from merge(self._history.shown(round), self._rows_of(round))
         self.mark = round.now
         behind = {str(table): _limits(at) for table, at in round.now.behind.items()}
         self._held.forget(*_limits(round.now.at), behind)
@@ -225,9 +225,6 @@ class KafkaReader:
                 f"create the changefeed with large=claim_check"
             )
         return value
-
-    def _has_copies(self, table: str, begin: str, end: str) -> bool:
-        return self._held.has_copied(table, just_before(begin), end)
 
     def _rows_of(self, round: Round) -> Iterator[Shown]:
         """In the order of their places: few copied documents stand later than their pos."""

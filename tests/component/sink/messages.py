@@ -45,7 +45,7 @@ from tests.component.sink.vocabulary import (
     text_of,
 )
 
-_BEGUN = (described(A),)
+_BEGUN, _COPIED = (described(A),), (described(A, copied=True),)
 
 
 def _permit() -> float:
@@ -83,16 +83,17 @@ class Messages:
         *,
         until: ClusterTime | None = None,
         name: str = "a",
-        tables: NamedTables = _BEGUN,
+        tables: NamedTables = _COPIED,
         epoch: int = 7,
     ) -> None:
         """Documents that were read between `at` and `until`, for the copy that began at `start`, as the table was there."""
+        self.ddl.begin(tables)
         at = ClusterTime(at, 1) if isinstance(at, int) else at
         task = TaskTerms(epoch=epoch, permit=_permit)
         loader = self.sink.loader(replace(target(A, name), version=moment(start)), task, once=False)
         loader.load(list(map(bson.encode, documents)), at)
         receipt = CopyReceipt(table=A, start=moment(start), after=at, until=until or at, files=loader.finish())
-        self._commit(Commit(ranges={}, copies=(receipt,), tables=tuple(tables)), epoch)
+        self._commit(Commit(ranges={}, copies=(receipt,)), epoch)
 
     def _commit(self, commit: Commit, epoch: int) -> None:
         if self.sink.commit_seconds is not None:

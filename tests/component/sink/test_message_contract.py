@@ -24,6 +24,7 @@ from tests.simulation.messages.broker import ModelBroker
 from tests.simulation.messages.broker_clients import BrokerClients
 
 _BOTH = described(A), described(B, "b")
+_COPIED = described(A, copied=True)
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_ddls_stand_in_their_place_each_once(messages: Messages) -> None:
 
 @in_a_bucket_too
 def test_a_copied_document_stands_at_the_time_of_its_reading(messages: Messages) -> None:
-    messages.claim(described())
+    messages.claim(_COPIED)
     for at in (102, 104):
         messages.copy(100, at, [{"_id": 7, "at": at}])
     messages.window(100, 110, [insert(A, 103, 7), insert(A, 106, 8)])
@@ -109,7 +110,7 @@ def test_a_copied_document_stands_at_the_time_of_its_reading(messages: Messages)
 
 
 def test_a_copy_goes_on_until_it_is_said_to_be_complete(messages: Messages) -> None:
-    messages.claim(described())
+    messages.claim(_COPIED)
     reader = messages.reader()
     messages.copy(100, 102, [{"_id": 7, "at": 102}])
     messages.window(100, 105, [insert(A, 103, 8)])
@@ -126,7 +127,7 @@ def test_a_copy_goes_on_until_it_is_said_to_be_complete(messages: Messages) -> N
 
 
 def test_what_was_read_just_before_the_copys_start_is_shown(messages: Messages) -> None:
-    messages.claim(described())
+    messages.claim(_COPIED)
     messages.mark(100)
     reader = messages.reader()
     assert messages.read(reader) == []
@@ -141,7 +142,7 @@ def test_what_was_read_just_before_the_copys_start_is_shown(messages: Messages) 
 
 
 def test_a_copy_that_begins_again_is_said(messages: Messages) -> None:
-    messages.claim(described())
+    messages.claim(_COPIED)
     messages.copy(100, 102, [{"_id": 7, "at": 102}])
     for _ in range(2):
         messages.ddl.recopy(A, named("a"), moment(105))
@@ -152,14 +153,54 @@ def test_a_copy_that_begins_again_is_said(messages: Messages) -> None:
     assert messages.read() == ["copy", "schema shop.a", "r7@102", "recopy shop.a", "copy", "r8@107", "copied", "i9@109"]
 
 
+def test_a_copy_is_said_to_begin_before_anything_of_it_is_there(messages: Messages) -> None:
+    """A DDL that does not empty the table came before its first chunk, so a watermark has passed the beginning."""
+    messages.claim(_COPIED)
+    messages.ddl.begin([_COPIED])
+    messages.window(100, 105, [], _COPIED)
+    messages.mark(105)
+    reader = messages.reader()
+    begun = ["copy", "schema shop.a"]
+    assert messages.read(reader) == begun
+    messages.copy(100, 107, [{"_id": 7, "at": 107}])
+    messages.window(105, 110, [])
+    messages.copied(100, 108)
+    messages.mark(110)
+    rest = ["r7@107", "copied"]
+    assert messages.read(reader) == rest
+    assert messages.read() == [*begun, *rest]
+
+
+def test_a_table_that_is_emptied_before_its_first_chunk_begins_where_it_came(messages: Messages) -> None:
+    """Seed 9920269 of the simulation, with unique indexes: it began where its copy had begun for the last time."""
+    messages.claim(_COPIED)
+    messages.ddl.begin([_COPIED])
+    reader = messages.reader()
+    for at in (105, 108):
+        messages.ddl.recopy(A, named("a"), moment(at))
+    messages.mark(106)
+    first = ["copy", "schema shop.a", "recopy shop.a", "copy"]
+    assert messages.read(reader) == first
+    messages.copy(108, 109, [{"_id": 7, "at": 109}], tables=(described(A, at=moment(108), copied=True),))
+    messages.ddl.recopy(A, named("a"), moment(110))
+    last = described(A, at=moment(110), copied=True)
+    messages.copy(110, 111, [{"_id": 7, "at": 111}], tables=(last,))
+    messages.window(110, 120, [insert(A, 115, 8)], last)
+    messages.copied(110, 112)
+    messages.mark(120)
+    again = ["recopy shop.a", "copy", "r7@109", "recopy shop.a", "copy", "r7@111", "copied", "i8@115"]
+    assert messages.read(reader) == again
+    assert messages.read() == [*first, *again]
+
+
 def test_what_a_copy_has_read_behind_its_end_is_not_shown(messages: Messages) -> None:
     """Whoever read it did not know of the DDL yet. It may be what another table had that got the name (seed 1 of the simulation, into topics)."""
-    messages.claim(described())
+    messages.claim(_COPIED)
     messages.copy(100, 102, [{"_id": 7, "at": 102}])
     messages.copy(100, 107, [{"_id": 8, "at": 107}])
     messages.window(100, 105, [])
     messages.ddl.recopy(A, named("a"), moment(105))
-    again = (described(A, at=moment(105)),)
+    again = (described(A, at=moment(105), copied=True),)
     messages.copy(105, 107, [{"_id": 8, "at": 107}], tables=again)
     messages.copy(105, 108, [{"_id": 9, "at": 108}], tables=again)
     messages.copy(105, 112, [{"_id": 10, "at": 112}], tables=again)
@@ -182,7 +223,7 @@ def test_a_begin_that_is_tried_again_begins_without_the_tables_that_have_ended_m
 @pytest.mark.parametrize("before", ["nothing", "a part of a copy", "rows"])
 def test_a_copy_anew_that_is_interrupted_at_once_begins_at_the_interruption(messages: Messages, before: str) -> None:
     """Nothing of it was written, so no row says what the table was where it began."""
-    messages.claim(described())
+    messages.claim(described(A, copied=before == "a part of a copy"))
     match before:
         case "a part of a copy":
             messages.copy(100, 102, [{"_id": 1, "at": 102}])

@@ -36,7 +36,7 @@ _UPDATE, _NEW, _DELETE = RowType.UPDATE, RowType.INSERT, RowType.DELETE
 
 def _schema(name: str, at: Position, *indexes: dict[str, Any]) -> tuple[TableSchema, TableName]:
     found = tuple(map(Document.of, indexes or (_ID, _UNIQUE)))
-    return TableSchema(id=A, name=named(name), valid_from=at, indexes=found), named(name)
+    return TableSchema(id=A, name=named(name), valid_from=at, indexes=found, copied=True), named(name)
 
 
 _BEGUN = _schema("a", moment(100))

@@ -34,8 +34,10 @@ def target(table: TableId = A, name: str = "a") -> TargetTable:
     return TargetTable(id=table, source=named(name), name=named(name), version=moment(100))
 
 
-def described(table: TableId = A, name: str = "a", at: Position | None = None) -> tuple[TableSchema, TableName]:
-    return TableSchema(id=table, name=named(name), valid_from=at or moment(100)), named(name)
+def described(
+    table: TableId = A, name: str = "a", at: Position | None = None, *, copied: bool = False
+) -> tuple[TableSchema, TableName]:
+    return TableSchema(id=table, name=named(name), valid_from=at or moment(100), copied=copied), named(name)
 
 
 def begin_of(tables: NamedTables) -> Position:

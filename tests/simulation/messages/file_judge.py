@@ -51,6 +51,8 @@ class FileJudge(MessageJudge):
         match folder:
             case "log":
                 self._committed(json.loads(content))
+            case "schema":
+                self._described.add(TableId(json.loads(content)["id"]))
             case "ddl":
                 self._ddl_written(fields_of(content))
             case "checkpoint":

@@ -47,6 +47,8 @@ class MessageJudge(Judge):
         """Where the copy of a table has begun again: what was before does not matter."""
         self._copied_until = ClusterTime(0, 0)
         """A watermark of that time does not show all that was copied."""
+        self._described: set[TableId] = set()
+        """The tables of which a schema or a create is told."""
         self._looks = Random(f"looks of the reader {cluster.machine.seed}")
         self._replica = Replica()
         self._shown: list[Fields] = []
@@ -71,8 +73,12 @@ class MessageJudge(Judge):
         self._count(f"DDL in messages: {message['type']}")
         at = placed(position_of(message["pos"]))
         record = self._etcd.record_at(at)
+        if message["type"] == "create":
+            self._described.add(TableId(message["id"]))
         if message["type"] == "recopy" and not message.get("anew"):
             life = TableId(message["id"])
+            if life not in self._described:
+                raise Violation(f"W4: {message}, and nothing has said yet what the table is")
             self._emptied[life] = max(at, self._emptied.get(life, at))
             return
         if record is None or not record.open:

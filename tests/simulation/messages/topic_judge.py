@@ -95,6 +95,7 @@ class TopicJudge(MessageJudge):
             self._copied_at[life] = max(at, self._copied_at.get(life, at))
             return
         if fields["op"] != "ddl":
+            self._described.add(TableId(fields["id"]))
             self._copied_until = max(self._copied_until, position_of(fields["pos"]).ts)
             return
         what = fields["pos"], fields["type"], str(fields.get("id"))

@@ -78,18 +78,18 @@ def test_tables_of_a_begin_that_failed_do_not_count(told_first: bool) -> None:
     assert [(each.table, each.at) for each in history.skimmed(Round(NOTHING, _mark(120)))] == [(_A, _pos(105))]
 
 
-def _shown(history: FeedHistory, before: Watermark, now: Watermark, *, copies: bool = True) -> list[str]:
-    return _texts(history.shown(Round(before, now), lambda *_: copies))
+def _shown(history: FeedHistory, before: Watermark, now: Watermark) -> list[str]:
+    return _texts(history.shown(Round(before, now)))
 
 
-_BEGUN = _message("b", 100, schema=_SCHEMA)
+_BEGUN = _message("b", 100, copy=True, schema=_SCHEMA)
 _EMPTIED = _message("ddl", 110, type="recopy")
 _CREATED = _message("ddl", 105, _B, "shop.b", type="create", spec={})
 
 
 def test_a_table_that_leaves_and_comes_back_begins_again() -> None:
     """Renamed to a name outside the filter, which drops it, and renamed back. Its identity is the same."""
-    left, back = _message("ddl", 110, type="drop"), _message("b", 115, schema=_SCHEMA)
+    left, back = _message("ddl", 110, type="drop"), _message("b", 115, copy=True, schema=_SCHEMA)
     history = _history(_BEGUN, _message("b", 107, schema=_SCHEMA), left, back, _message("b", 117, schema=_SCHEMA))
     assert _shown(history, NOTHING, _mark(120)) == ["copy", "b", "drop", "copy", "b"]
     assert history.begins(_A) == [_pos(100), _pos(115)]
@@ -107,7 +107,7 @@ def test_a_table_begins_with_its_first_schema() -> None:
 
 def test_a_created_table_begins_with_its_ddl_alone() -> None:
     history = _history(_CREATED, _message("b", 105, _B, "shop.b", schema=_SCHEMA))
-    assert _shown(history, NOTHING, _mark(120), copies=False) == ["create"]
+    assert _shown(history, NOTHING, _mark(120)) == ["create"]
 
 
 def test_what_is_at_a_watermark_comes_after_it() -> None:
@@ -119,7 +119,7 @@ def test_what_is_at_a_watermark_comes_after_it() -> None:
 def test_a_table_that_is_behind_has_bounds_of_its_own() -> None:
     history = _history(_BEGUN, _CREATED)
     assert _shown(history, NOTHING, _mark(120, b=103)) == ["copy", "b"]
-    assert _shown(history, _mark(120, b=103), _mark(121), copies=False) == ["create"]
+    assert _shown(history, _mark(120, b=103), _mark(121)) == ["create"]
 
 
 def test_a_copy_ends_where_changes_fit_once() -> None:
@@ -133,7 +133,7 @@ def test_the_end_of_a_copy_that_is_said_late_counts_from_the_watermark_on() -> N
     history = _history(_BEGUN)
     assert _shown(history, NOTHING, _mark(120)) == ["copy", "b"]
     history.take(_message("c", 115, start=_pos(100)))
-    (shown,) = history.shown(Round(_mark(120), _mark(130)), lambda *_: False)
+    (shown,) = history.shown(Round(_mark(120), _mark(130)))
     assert (shown.at, shown.content) == (_pos(120), Copied(TableId(_A)))
 
 
@@ -149,7 +149,7 @@ def test_a_copy_anew_that_is_interrupted_at_once_begins_at_the_interruption() ->
     """A table has one schema for each of its lives, and its indexes wait from the first copy on."""
     history = _history(_BEGUN, _AGAIN, _message("b", 110, schema=_SCHEMA), _message("ddl", 115, type="recopy"))
     history.take(_message("b", 115, schema=_SCHEMA))
-    assert _shown(history, _mark(105), _mark(115), copies=False) == ["recopy", "copy", "b"]
+    assert _shown(history, _mark(105), _mark(115)) == ["recopy", "copy", "b"]
     assert _shown(history, _mark(115), _mark(120)) == ["recopy", "copy"]
 
 

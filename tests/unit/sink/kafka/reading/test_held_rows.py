@@ -47,14 +47,6 @@ def test_copied_documents_have_a_bound_of_their_own(held: HeldRows) -> None:
     assert [(row.pos, row.table) for row in held.before("9")] == [("4", "a"), ("4", "c")]
 
 
-def test_it_knows_whether_a_table_was_copied_between_two_places(held: HeldRows) -> None:
-    held.add([_row("4", copied=True), _row("4", "b")])
-    assert held.has_copied("a", "4", "5")
-    assert not held.has_copied("a", "5", "9")
-    assert not held.has_copied("a", "1", "4")
-    assert not held.has_copied("b", "1", "9")
-
-
 def test_the_first_offset_of_what_is_held_is_known_by_partition(held: HeldRows) -> None:
     held.add([_row("1", offset=1), _row("2", offset=2), _row("3", offset=3)])
     held.forget("3", "2", {})
