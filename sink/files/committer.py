@@ -16,10 +16,10 @@ import threading
 from changefeed.errors import SinkRefused, SinkUnavailable
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.events.message import schema_message
 from sink.files.identity import FeedIdentity
 from sink.files.manifest import LOG, Manifest, number_name, number_of, schema_name
 from sink.files.stores.store import Store
+from sink.messages.message import schema_message
 from sink.receipt import Commit
 
 

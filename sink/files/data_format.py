@@ -8,8 +8,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_sink import Compression, FileFormat, FileSinkOptions
-from sink.events.row_message import BsonRows, JsonRows
 from sink.files.compression import SUFFIXES, compressor
+from sink.messages.row_message import BsonRows, JsonRows
 from sink.row import RowChange, TargetTable
 
 M = TypeVar("M")

@@ -36,7 +36,7 @@ from urllib.parse import quote
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from changefeed.table import TableId
-from sink.events.pos import pos_of, position_of
+from sink.messages.message_key import pos_of, position_of
 from sink.receipt import CopyReceipt, Receipt
 
 VERSION = 1

@@ -22,11 +22,11 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, Skip
-from sink.events.message import ddl_message, recopy_message, schema_message, watermark_message
-from sink.events.pos import pos_of
 from sink.files.identity import FeedIdentity
 from sink.files.manifest import CHECKPOINT, DDL, VERSION, copied_name, number_name, number_of, place_name, schema_name
 from sink.files.stores.store import Store, create_same
+from sink.messages.message import ddl_message, recopy_message, schema_message, watermark_message
+from sink.messages.message_key import pos_of
 from sink.receipt import CopyEnd
 from sink.sink import NamedTables
 

@@ -18,14 +18,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from changefeed.config.sinks.kafka_sink import Existing, KafkaSinkOptions
 from changefeed.errors import SinkUnavailable, TargetOccupied
 from changefeed.position import Position
-from sink.events.formats.message_format import KeyedMessage
-from sink.events.pos import pos_of
-from sink.events.row_message import VERSION
 from sink.kafka.brokers.clients import OpenClients
 from sink.kafka.brokers.kafka_errors import sink_error, translated
 from sink.kafka.brokers.sender import Sender
 from sink.kafka.brokers.topic_admin import AskedTopic, TopicAdmin
 from sink.kafka.topics import Topics
+from sink.messages.message_format import KeyedMessage
+from sink.messages.message_key import pos_of
+from sink.messages.row_message import VERSION
 
 _SECONDS = 10.0
 

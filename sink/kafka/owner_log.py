@@ -20,11 +20,11 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, RenameTable, Skip, names_of
-from sink.events.formats.message_format import KeyedMessage, MessageFormat
 from sink.kafka.brokers.clients import OpenClients
 from sink.kafka.brokers.sender import Addressed, Sender
 from sink.kafka.brokers.topic_admin import AskedTopic, TopicAdmin
 from sink.kafka.topics import Topics
+from sink.messages.message_format import KeyedMessage, MessageFormat
 from sink.receipt import CopyEnd
 
 _ALWAYS = Position(ClusterTime(0, 0))

@@ -16,9 +16,9 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import PermanentError
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.events.extended_json import to_json
-from sink.events.message import watermark_message
-from sink.events.pos import position_of
+from sink.messages.extended_json import to_json
+from sink.messages.message import watermark_message
+from sink.messages.message_key import position_of
 
 _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
 _BSON: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sink.events.row_message import VERSION
+from sink.messages.row_message import VERSION
 
 _MOMENT = pa.timestamp("ms", tz="UTC")
 SCHEMA = pa.schema(

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from changefeed.cluster_time import ClusterTime
-from sink.events.extended_json import NoJson, to_json
-from sink.events.key_json import key_json
-from sink.events.of_table import OfTable
-from sink.events.pos import AFTER_ALL, pos_of
-from sink.events.row_message import COPIED, OPS, event_pos
-from sink.events.shaped_json import ShapedJson
-from sink.events.update_body import update_body
 from sink.files.parquet.columns import ParquetRow
+from sink.messages.extended_json import NoJson, to_json
+from sink.messages.message_key import AFTER_ALL, key_json, pos_of
+from sink.messages.row_message import COPIED, OPS, OfTable, event_pos, update_body
+from sink.messages.shaped_json import ShapedJson
 from sink.row import RowChange, RowDetails, TargetTable
 
 _NO_DETAILS = RowDetails()

@@ -13,11 +13,11 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.errors import NotFoundError
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.events.pos import position_of
 from sink.files.compression import decompressed, plain_name
 from sink.files.identity import FeedIdentity
 from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest, schema_name
 from sink.files.stores.store import Store
+from sink.messages.message_key import position_of
 from sink.reading.stored_message import MessageGap, StoredMessage, Watermark
 from sink.receipt import Receipt
 

@@ -20,9 +20,9 @@ from typing import Self, TypeAlias
 from confluent_kafka import KafkaException
 
 from changefeed.errors import SinkUnavailable
-from sink.events.formats.message_format import KeyedMessage
 from sink.kafka.brokers.clients import KafkaClients, LentProducer, OpenClients
 from sink.kafka.brokers.kafka_errors import sink_error, translated
+from sink.messages.message_format import KeyedMessage
 
 PATIENCE_SECONDS = 20.0
 """How long nothing may be acknowledged."""

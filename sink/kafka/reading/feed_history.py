@@ -21,7 +21,7 @@ from typing import Any
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from sink.events.pos import pos_after, pos_of, position_of
+from sink.messages.message_key import pos_after, pos_of, position_of
 from sink.reading.shown import Copied, CopyBegins, Rank, Round, Shown
 from sink.reading.stored_message import MessageGap, StoredMessage
 

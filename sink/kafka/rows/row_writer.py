@@ -15,13 +15,13 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions, PartitionBy
 from changefeed.documents.row_key import KeyRange
 from changefeed.event import RowTally
-from sink.events.formats.message_format import KeyedMessage, MessageFormat
-from sink.events.of_table import OfTable
 from sink.kafka.brokers.sender import Sender
 from sink.kafka.rows.large_rows import LargeRows
 from sink.kafka.rows.partitioning import partition_of, partitions_of
 from sink.kafka.rows.topic_facts import TopicFacts
 from sink.kafka.topics import Topics
+from sink.messages.message_format import KeyedMessage, MessageFormat
+from sink.messages.row_message import OfTable
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 

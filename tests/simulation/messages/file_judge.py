@@ -17,9 +17,9 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.events.pos import position_of
 from sink.files.reading.feed_directory import FeedDirectory
 from sink.files.reading.reader import Reader
+from sink.messages.message_key import position_of
 from tests.simulation.clockwork.machine import Violation
 from tests.simulation.cluster import Cluster
 from tests.simulation.judgement.agreement import Agreement

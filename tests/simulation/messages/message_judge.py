@@ -18,7 +18,7 @@ from bson import json_util
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.events.pos import position_of
+from sink.messages.message_key import position_of
 from sink.reading.shown import Copied, CopyBegins, FeedReader
 from tests.e2e.node.event_judge import promises
 from tests.simulation.clockwork.machine import Violation

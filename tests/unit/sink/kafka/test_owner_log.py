@@ -13,12 +13,12 @@ from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.errors import TargetOccupied
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from sink.events.formats.message_format import KeyedMessage
-from sink.events.formats.opening import message_format
-from sink.events.pos import pos_of
 from sink.kafka import owner_log
 from sink.kafka.feed_claim import FeedClaim
 from sink.kafka.owner_log import KafkaMarks, OwnerSender
+from sink.messages.formats import message_format
+from sink.messages.message_format import KeyedMessage
+from sink.messages.message_key import pos_of
 
 OPTIONS = KafkaSinkOptions.parse("kafka://b/shop?partitions=3")
 FORMAT = message_format("orders", "shop", OPTIONS.messages)

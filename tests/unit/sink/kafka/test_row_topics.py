@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.table import TableId, TableName
-from sink.events.formats.message_format import KeyedMessage
 from sink.kafka.rows.partitioning import partition_of
 from sink.kafka.rows.row_writer import RowTopics, TopicBatch
+from sink.messages.message_format import KeyedMessage
 from sink.row import TargetTable
 
 _TABLES = [

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from changefeed.errors import FencedError, SinkRefused, SinkUnavailable
-from sink.events.formats.message_format import KeyedMessage
 from sink.kafka.brokers.sender import Sender
+from sink.messages.message_format import KeyedMessage
 
 
 @dataclass

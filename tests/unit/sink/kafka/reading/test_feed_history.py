@@ -10,8 +10,8 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from sink.events.pos import pos_after, pos_of
 from sink.kafka.reading.feed_history import FeedHistory, just_before
+from sink.messages.message_key import pos_after, pos_of
 from sink.reading.shown import Copied, CopyBegins, Round, Shown
 from sink.reading.stored_message import NOTHING, MessageGap, StoredMessage, Watermark
 

@@ -29,11 +29,11 @@ from sink.ddl import (
     ShardTable,
     Skip,
 )
-from sink.events.formats.message_format import KeyedMessage, MessageFormat
-from sink.events.formats.opening import message_format
-from sink.events.pos import pos_after, pos_of
+from sink.messages.formats import message_format
+from sink.messages.message_format import KeyedMessage, MessageFormat
+from sink.messages.message_key import pos_after, pos_of
 from sink.row import RowChange, RowDetails
-from tests.unit.sink.events.formats.changes import AT, ID, NAME, TABLE, change, record
+from tests.unit.sink.messages.changes import AT, ID, NAME, TABLE, change, record
 
 _UUIDS: CodecOptions[dict[str, Any]] = CodecOptions(dict, uuid_representation=UuidRepresentation.STANDARD)
 _NS = {"db": "inventory", "coll": "customers"}

@@ -41,9 +41,8 @@ from sink.ddl import (
     Skip,
     Together,
 )
-from sink.events.of_table import OfTable
-from sink.events.pos import pos_of
-from sink.events.update_body import NOTHING_ELSE
+from sink.messages.message_key import pos_of
+from sink.messages.row_message import NOTHING_ELSE, OfTable
 from sink.row import RowChange, RowDetails, TargetTable
 
 Fields: TypeAlias = dict[str, Any]

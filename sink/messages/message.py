@@ -48,9 +48,9 @@ from sink.ddl import (
     Skip,
     Together,
 )
-from sink.events.extended_json import to_json
-from sink.events.pos import pos_of
-from sink.events.row_message import VERSION
+from sink.messages.extended_json import to_json
+from sink.messages.message_key import pos_of
+from sink.messages.row_message import VERSION
 from sink.receipt import CopyEnd
 
 Value: TypeAlias = "str | int | bool | Document | Sequence[Value] | Mapping[str, Value] | None"

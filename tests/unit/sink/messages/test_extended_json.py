@@ -22,8 +22,8 @@ from bson.timestamp import Timestamp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sink.events.extended_json import COMPACT, RELAXED, SPACED, STRICT, DamagedBson, NoJson, first_value, to_json
-from tests.unit.sink.events.any_bson import OPTIONS, int64s, names, texts
+from sink.messages.extended_json import COMPACT, RELAXED, SPACED, STRICT, DamagedBson, NoJson, first_value, to_json
+from tests.unit.sink.messages.any_bson import OPTIONS, int64s, names, texts
 
 _scope = st.dictionaries(names, st.integers(-5, 5), max_size=2)
 _scalar = st.one_of(

@@ -13,10 +13,10 @@ from bson.objectid import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.events import shaped_json
-from sink.events.extended_json import CANONICAL, COMPACT, RELAXED, SPACED, STRICT, DamagedBson, NoJson, to_json
-from sink.events.shaped_json import ShapedJson
-from tests.unit.sink.events.any_bson import OPTIONS, int64s, names, texts
+from sink.messages import shaped_json
+from sink.messages.extended_json import CANONICAL, COMPACT, RELAXED, SPACED, STRICT, DamagedBson, NoJson, to_json
+from sink.messages.shaped_json import ShapedJson
+from tests.unit.sink.messages.any_bson import OPTIONS, int64s, names, texts
 
 _DIALECTS = [CANONICAL, COMPACT, RELAXED, SPACED, STRICT]
 

@@ -30,7 +30,7 @@ from sink.ddl import (
     ShardTable,
     Skip,
 )
-from sink.events.message import (
+from sink.messages.message import (
     Message,
     copy_end_message,
     ddl_message,
@@ -38,8 +38,8 @@ from sink.events.message import (
     schema_message,
     watermark_message,
 )
-from sink.events.pos import pos_after, pos_of
-from sink.events.row_message import BsonRows, JsonRows
+from sink.messages.message_key import pos_after, pos_of
+from sink.messages.row_message import BsonRows, JsonRows
 from sink.reading.stored_message import StoredMessage
 from sink.receipt import CopyEnd
 from sink.row import RowChange, RowDetails, TargetTable

@@ -17,11 +17,11 @@ from changefeed.config.sinks.message_options import FormatName, JsonMode, Messag
 from changefeed.event import DdlType, RowType
 from changefeed.table import TableName
 from sink.ddl import CreateIndexes, DropTables, ModifyTable, RenameTable, Skip
-from sink.events.formats.message_format import KeyedMessage, MessageFormat
-from sink.events.formats.opening import message_format
-from sink.events.pos import pos_of
+from sink.messages.formats import message_format
+from sink.messages.message_format import KeyedMessage, MessageFormat
+from sink.messages.message_key import pos_of
 from sink.row import RowDetails
-from tests.unit.sink.events.formats.changes import AT, NAME, TABLE, change, record
+from tests.unit.sink.messages.changes import AT, NAME, TABLE, change, record
 
 _ANNE = {"_id": Int64(1004), "first_name": "Anne", "last_name": "Kretchmar", "email": "annek@noanswer.org"}
 _AFTER = '{"_id": {"$numberLong": "1004"},"first_name": "Anne","last_name": "Kretchmar","email": "annek@noanswer.org"}'

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 
-from sink.events.formats.large_message import claim_check, claim_name, key_only
-from sink.events.formats.message_format import KeyedMessage
+from sink.messages.message_format import KeyedMessage, claim_check, claim_name, key_only
 
 _MESSAGE = KeyedMessage(
     b'{"_id": {"$numberLong": "7"}}',

@@ -17,10 +17,10 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DropTables, Skip
-from sink.events.formats.message_format import KeyedMessage, MessageFormat
-from sink.events.formats.opening import message_format
-from sink.events.pos import pos_after, pos_of
-from sink.events.row_message import row_encoder
+from sink.messages.formats import message_format
+from sink.messages.message_format import KeyedMessage, MessageFormat
+from sink.messages.message_key import pos_after, pos_of
+from sink.messages.row_message import row_encoder
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
 

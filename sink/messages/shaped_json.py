@@ -31,7 +31,7 @@ from json.encoder import encode_basestring_ascii
 from struct import Struct
 from typing import Any, TypeAlias
 
-from sink.events.extended_json import CANONICAL, Dialect, field_name, infinite, iso_date, to_json
+from sink.messages.extended_json import CANONICAL, Dialect, field_name, infinite, iso_date, to_json
 
 _DOUBLE, _STRING, _DOCUMENT, _ARRAY, _OBJECT_ID, _BOOLEAN = 0x01, 0x02, 0x03, 0x04, 0x07, 0x08
 _DATE, _NULL, _INT32, _INT64 = 0x09, 0x0A, 0x10, 0x12

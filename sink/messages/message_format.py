@@ -21,10 +21,21 @@ Headers are the same in all formats, so that a consumer can drop repeats and rou
 
 The key of a row is the same for all `_id`s that the server takes for equal, in `sluice` and `mongodb` (`message_key.py`). What is not a
 row has no key, apart from watermarks.
+
+`key_only` and `claim_check` make what is sent in place of a message that its topic does not take. Key and headers are those of the message, and one
+header more. The value is JSON:
+
+    sluice.large  key_only       {"v": 1, "large": "key_only", "bytes": 1234567}
+    sluice.large  claim_check    {"v": 1, "large": "claim_check", "bytes": 1234567, "crc32": 305419896, "claim": "<place>/claim/<table>/<name>"}
+
+The file has the value that the message would have had. It has the same name at each repeat.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -33,6 +44,8 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
+from sink.messages.message_key import pos_of
+from sink.messages.row_message import COPIED, OPS, OfTable
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
 
@@ -86,3 +99,44 @@ def headers_of(op: str, pos: str, table: str | None) -> Headers:
     """Of what is not a row."""
     about = [(TABLE, table.encode())] if table is not None else []
     return [(V, b"1"), (POS, pos.encode()), (OP, op.encode()), *about]
+
+
+class RowHeaders:
+    def __init__(self) -> None:
+        self._of = OfTable(_made)
+
+    def of(self, table: TargetTable, op: str, pos: str) -> Headers:
+        of = self._of
+        made = of.last if table is of.table else of(table)
+        return [*made[op], (POS, pos.encode())]
+
+
+def _made(table: TargetTable) -> dict[str, Headers]:
+    about = [(TABLE, table.id.encode()), (SCHEMA, pos_of(table.version).encode())]
+    return {op: [(V, b"1"), (OP, op.encode()), *about] for op in (*OPS.values(), COPIED)}
+
+
+LARGE = "sluice.large"
+FOLDER = "claim"
+_HASH = 24
+
+
+def key_only(message: KeyedMessage) -> KeyedMessage:
+    return _instead(message, "key_only", {})
+
+
+def claim_check(message: KeyedMessage, place: str) -> KeyedMessage:
+    """`place`: of the file, which is written before this is sent."""
+    return _instead(message, "claim_check", {"crc32": zlib.crc32(message.value or b""), "claim": place})
+
+
+def claim_name(message: KeyedMessage) -> str:
+    """Copied documents of a chunk have one position, so the key is part of it."""
+    headers = dict(message.headers)
+    table, pos = headers[TABLE].decode(), headers[POS].decode()
+    return f"{FOLDER}/{table}/{pos}.{hashlib.sha256(message.key or b'').hexdigest()[:_HASH]}"
+
+
+def _instead(message: KeyedMessage, kind: str, more: dict[str, object]) -> KeyedMessage:
+    about = {"v": 1, "large": kind, "bytes": len(message.value or b""), **more}
+    return KeyedMessage(message.key, json.dumps(about).encode(), [*message.headers, (LARGE, kind.encode())])

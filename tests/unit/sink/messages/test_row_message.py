@@ -9,10 +9,10 @@ from bson.int64 import Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.events.extended_json import to_json
-from sink.events.shaped_json import ShapedJson
-from sink.events.update_body import update_body, update_json
-from tests.unit.sink.events.any_bson import OPTIONS, int64s, names, texts
+from sink.messages.extended_json import to_json
+from sink.messages.row_message import update_body, update_json
+from sink.messages.shaped_json import ShapedJson
+from tests.unit.sink.messages.any_bson import OPTIONS, int64s, names, texts
 
 _fields = st.dictionaries(
     names, st.one_of(texts, int64s.map(Int64), st.none(), st.lists(texts, max_size=2)), max_size=3

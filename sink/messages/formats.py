@@ -1,9 +1,11 @@
-"""`DebeziumFormat`: the format `debezium`: envelopes as Debezium's connector for MongoDB writes them, without their schemas. Pure.
+r"""The formats of messages, `DebeziumFormat`, `SluiceFormat` and `MongoFormat`; `message_format` gives the one that a sink's options ask for. Pure.
+
+`debezium`: envelopes as Debezium's connector for MongoDB writes them, without their schemas.
 
     key       {"id": "7"}
-    insert    {"before": null, "after": "{\\"_id\\": 7,\\"n\\": 1}", "updateDescription": null, "source": {..}, "op": "c", "ts_ms": .., "transaction": null}
+    insert    {"before": null, "after": "{\"_id\": 7,\"n\": 1}", "updateDescription": null, "source": {..}, "op": "c", "ts_ms": .., "transaction": null}
     replace   the same with op u; copy: op r, and snapshot "true" in the source
-    update    op u, after null, updateDescription {"removedFields": null or ["a"], "updatedFields": "{\\"n\\": 2}", "truncatedArrays": null or [{..}]}
+    update    op u, after null, updateDescription {"removedFields": null or ["a"], "updatedFields": "{\"n\": 2}", "truncatedArrays": null or [{..}]}
     delete    op d, then a tombstone: the key without a value
     DDL       {"source": {..}, "ts_ms": .., "databaseName": "shop", "schemaName": null, "ddl": "<the change event>", "tableChanges": []}
 
@@ -12,6 +14,11 @@ Debezium's default has it; in mode `extended` all canonical. The key is that of 
 the type of a number have keys of their own.
 
 A repeat is the same byte for byte: `ts_ms` of the envelope, which Debezium takes from its clock, is that of the source.
+
+`sluice`: the messages of the sinks of files, with keys and headers.
+
+`mongodb`: change events, as MongoDB's connectors for Kafka write and read them. A copied document is an insert. DDL is in a topic of its own. What MongoDB has no event for is not said: schemas, and copies. Watermarks
+are those of the format `sluice`.
 """
 
 from __future__ import annotations
@@ -24,22 +31,27 @@ import bson
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.message_options import JsonMode, MessageOptions
+from changefeed.config.sinks.message_options import FormatName, JsonMode, MessageEncoding, MessageOptions
 from changefeed.documents.row_key import only_id
 from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
-from sink.events.extended_json import COMPACT, RELAXED, SPACED, STRICT, first_value, to_json
-from sink.events.formats.change_event import RAW, ddl_event, removed_fields
-from sink.events.formats.message_format import KeyedMessage, headers_of
-from sink.events.formats.row_headers import RowHeaders
-from sink.events.message import watermark_message
-from sink.events.of_table import OfTable
-from sink.events.pos import AFTER_ALL, pos_of
-from sink.events.row_message import COPIED, OPS, event_pos
-from sink.events.shaped_json import ShapedJson
+from sink.messages.change_event import RAW, ChangeEvents, ddl_event, removed_fields
+from sink.messages.extended_json import COMPACT, RELAXED, SPACED, STRICT, first_value, to_json
+from sink.messages.message import (
+    Message,
+    copy_end_message,
+    ddl_message,
+    recopy_message,
+    schema_message,
+    watermark_message,
+)
+from sink.messages.message_format import KeyedMessage, MessageFormat, RowHeaders, headers_of
+from sink.messages.message_key import AFTER_ALL, keys_json, message_key, pos_of
+from sink.messages.row_message import COPIED, OPS, OfTable, event_pos, row_encoder
+from sink.messages.shaped_json import ShapedJson
 from sink.receipt import CopyEnd
 from sink.row import RowChange, RowDetails, TargetTable
 
@@ -163,3 +175,103 @@ def _filled(head: str, tail: str, time: int, wall: int | None = None) -> str:
 
 def _ms(time: int) -> int:
     return (time >> 32) * 1000
+
+
+_new = tuple.__new__
+
+
+class SluiceFormat:
+    in_band = True
+
+    def __init__(self, feed: str, encoding: MessageEncoding) -> None:
+        self._feed = feed
+        self._json = encoding is MessageEncoding.JSON
+        self._encoder = row_encoder(feed, encoding)
+        self._headers = RowHeaders()
+
+    def change(self, change: RowChange) -> Sequence[KeyedMessage]:
+        pos = event_pos(change)
+        key, value = self._encoder.keyed(change, pos)
+        return (_new(KeyedMessage, (key, value, self._headers.of(change.table, OPS[change.type], pos))),)
+
+    def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> Sequence[KeyedMessage]:
+        headers = self._headers.of(table, COPIED, f"{read_ts.to_int():016X}{AFTER_ALL}")
+        return (KeyedMessage(self._key(key), self._encoder.copied(table, document, key, read_ts), headers),)
+
+    def ddl(self, record: DdlRecord, ddl: DownstreamDdl) -> KeyedMessage | None:
+        message = ddl_message(self._feed, record, ddl)
+        return None if message is None else self._keyless(message, "ddl")
+
+    def schema(self, schema: TableSchema, name: TableName) -> KeyedMessage:
+        return self._keyless(schema_message(self._feed, schema, name), "b")
+
+    def recopy(self, table: TableId, name: TableName, at: Position) -> KeyedMessage:
+        return self._keyless(recopy_message(self._feed, table, name, at), "ddl")
+
+    def copy_end(self, end: CopyEnd) -> KeyedMessage:
+        return self._keyless(copy_end_message(self._feed, end), "c")
+
+    def watermark(self, at: Position, behind: Mapping[TableId, Position]) -> KeyedMessage:
+        return self._keyless(watermark_message(self._feed, at, behind), "w")
+
+    def _key(self, key: bytes) -> bytes:
+        return keys_json(key)[1].encode() if self._json else message_key(key)
+
+    def _keyless(self, message: Message, op: str) -> KeyedMessage:
+        pos, table = str(message.fields["pos"]), message.fields.get("id")
+        headers = headers_of(op, pos, str(table) if table is not None else None)
+        return KeyedMessage(None, message.json() if self._json else message.bson(), headers)
+
+
+class MongoFormat:
+    in_band = False
+
+    def __init__(self, feed: str, encoding: MessageEncoding) -> None:
+        self._feed = feed
+        self._json = encoding is MessageEncoding.JSON
+        self._events = ChangeEvents()
+        self._headers = RowHeaders()
+
+    def change(self, change: RowChange) -> Sequence[KeyedMessage]:
+        pos = event_pos(change)
+        headers = self._headers.of(change.table, OPS[change.type], pos)
+        value = self._encoded(self._events.change(change, pos))
+        return (KeyedMessage(self._encoded(message_key(change.key)), value, headers),)
+
+    def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> Sequence[KeyedMessage]:
+        time = read_ts.to_int()
+        pos = f"{time:016X}{AFTER_ALL}"
+        value = self._encoded(self._events.copied(table, document, key, time, pos))
+        return (KeyedMessage(self._encoded(message_key(key)), value, self._headers.of(table, COPIED, pos)),)
+
+    def ddl(self, record: DdlRecord, ddl: DownstreamDdl) -> KeyedMessage | None:
+        event = ddl_event(record, ddl)
+        if event is None:
+            return None
+        return KeyedMessage(None, self._encoded(event), headers_of("ddl", pos_of(record.position), record.event.id))
+
+    def schema(self, schema: TableSchema, name: TableName) -> None:  # noqa: ARG002 - MongoDB has no such event
+        return None
+
+    def recopy(self, table: TableId, name: TableName, at: Position) -> None:  # noqa: ARG002 - MongoDB has no such event
+        return None
+
+    def copy_end(self, end: CopyEnd) -> None:  # noqa: ARG002 - MongoDB has no such event
+        return None
+
+    def watermark(self, at: Position, behind: Mapping[TableId, Position]) -> KeyedMessage:
+        return KeyedMessage(None, watermark_message(self._feed, at, behind).json(), headers_of("w", pos_of(at), None))
+
+    def _encoded(self, raw: bytes) -> bytes:
+        return to_json(raw).encode() if self._json else raw
+
+
+def message_format(feed: str, source: str, options: MessageOptions) -> MessageFormat:
+    """`source`: the name that `debezium` gives the source, by which its topics begin."""
+    match options.format:
+        case FormatName.DEBEZIUM:
+            return DebeziumFormat(feed, source, options)
+        case FormatName.MONGODB:
+            return MongoFormat(feed, options.encoding)
+        case FormatName.SLUICE:
+            return SluiceFormat(feed, options.encoding)

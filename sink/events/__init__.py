@@ -1,1 +1,0 @@
-"""The messages of event sinks: positions, formats and encoders. Pure: nothing here knows where a message goes."""

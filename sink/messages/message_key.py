@@ -1,0 +1,144 @@
+"""What messages are ordered and keyed by: `pos`, `message_key`, and a row's key as JSON. Pure, and called for each change.
+
+`pos` is a position as text whose byte order is the order of the stream.
+
+    pos     00000000 00000000 . 00 0000 00000000
+            cluster time        |  |    └ the place inside the cluster time: 8 hex digits (oplog), or the resume token (change streams)
+            (seconds,           |  └ the shard, since two shards may have entries of one time; 0000 on a replica set
+             increment)         └ the class: 00 before everything at that time, 40 an event, 80 after all events of that time
+
+The place is opaque to consumers: they compare, and never take it apart. With the oplog each pos has 31 characters. A resume token has
+no fixed width, but tokens of one stream never begin with each other, so their byte order is that of the stream too. A copied document has
+class 80 and the time at which it was read: it contains every event of that time. Classes between those named are free for later use. A rerun of a window gives each event the same pos, whatever the window's bounds are.
+
+    1795224774.9                     6B00F4C6 00000009 . 00 0000 00000000
+    1795224774.9/00000002            6B00F4C6 00000009 . 40 0000 00000002
+
+`message_key` is a row's `_id`, as BSON. The server takes 7, 7.0, NumberLong(7) and Decimal128("7.0") for one `_id`, so they have one key and stay in one partition. Otherwise
+the deletion of 7 and the insertion of 7.0 after it would be read in any order. The key of
+
+    ObjectId, string, date, binary, ...         {_id: the value}, byte for byte
+    an integral number within 64 bits           {_id: NumberLong}
+    other numbers                               {_id: Decimal128}, without trailing zeros
+    a document or an array                      the same with each number in it
+
+The fields of a shard key are left out: they may change while the row stays the same.
+
+`key_json` and `keys_json` are a row's key as canonical Extended JSON: as the source has it, and also as its messages are keyed. Most keys are one ObjectId or integer, which is written at once; the others go through `to_json` and `message_key`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.documents.row_key import canonical, only_id, row_key
+from changefeed.position import Position
+from sink.messages.extended_json import to_json
+
+_TEXT = re.compile(r"([0-9A-F]{16})\.(00|40)([0-9A-F]{4})([0-9A-F]{8,})")
+_BEFORE, _EVENT, _AFTER = "00", "40", "80"
+_ONLY_SHARD = "0000"
+_NO_PLACE = "00000000"
+BEFORE_ALL = f".{_BEFORE}{_ONLY_SHARD}{_NO_PLACE}"
+"""Behind the cluster time: before each event at that time."""
+AFTER_ALL = f".{_AFTER}{_ONLY_SHARD}{_NO_PLACE}"
+"""After each event at that time."""
+OF_EVENT = f".{_EVENT}{_ONLY_SHARD}"
+"""Behind the cluster time, and before the place of an event."""
+
+
+def pos_of(position: Position) -> str:
+    time = f"{position.ts.to_int():016X}"
+    return f"{time}{OF_EVENT}{position.token}" if position.token else f"{time}{BEFORE_ALL}"
+
+
+def pos_after(ts: ClusterTime) -> str:
+    """Of a document that was read at this time."""
+    return f"{ts.to_int():016X}{AFTER_ALL}"
+
+
+def position_of(pos: str) -> Position:
+    """Of an event or a time; a copied document has no position between events."""
+    match = _TEXT.fullmatch(pos)
+    if match is None:
+        raise ValueError(f"{pos!r} is not a pos; expected 16 hex digits, a dot, and a place of at least 14 hex digits")
+    time, kind, _, place = match.groups()
+    return Position(ClusterTime.from_int(int(time, 16)), place if kind == _EVENT else "")
+
+
+_LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_INTEGER, _DECIMAL = 0x12, 0x13
+_INT_KEY, _LONG_KEY = b"\x0e\0\0\0\x10_id\0", b"\x12\0\0\0\x12_id\0"
+"""Their sizes leave no room for another field."""
+_AT = len(_LONG_KEY)
+
+_int32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
+_long: Callable[[int], bytes] = Struct("<q").pack
+
+
+def message_key(document_key: bytes) -> bytes:
+    """From a raw `documentKey`."""
+    if document_key.startswith(_INT_KEY):
+        return b"".join((_LONG_KEY, _long(_int32(document_key, _AT)[0]), b"\0"))
+    if document_key.startswith(_LONG_KEY):
+        return document_key
+    if not only_id(document_key):
+        return bson.encode({"_id": _plain(bson.decode(document_key, _LOSSLESS)["_id"])})
+    found = row_key(document_key)
+    if found is document_key:
+        return document_key
+    if found[0] == _INTEGER and len(found) == 9:
+        return _LONG_KEY + found[1:] + b"\0"
+    return bson.encode({"_id": _plain(bson.decode(document_key, _LOSSLESS)["_id"])})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal128)):
+        return value
+    found = canonical(value)
+    return (
+        Int64(int.from_bytes(found[1:], "little", signed=True))
+        if found[0] == _INTEGER
+        else Decimal128(found[1:].decode())
+    )
+
+
+_ID = b"_id\0"
+_KEY_AT = 9
+"""Where the value of a document that begins with `_id` stands."""
+_OBJECT_ID, _INT32, _INT64 = 0x07, 0x10, 0x12
+_SIZES = {_OBJECT_ID: 22, _INT32: 14, _INT64: 18}
+"""Of a document that has nothing else."""
+
+_int64: Callable[[bytes, int], tuple[int]] = Struct("<q").unpack_from
+
+
+def key_json(key: bytes) -> str:
+    """As the source has it."""
+    return keys_json(key)[0] if _SIZES.get(key[4]) == len(key) else to_json(key)
+
+
+def keys_json(key: bytes) -> tuple[str, str]:
+    """As the source has it, and as messages are keyed."""
+    if key[5:_KEY_AT] == _ID and _SIZES.get(kind := key[4]) == len(key):
+        if kind == _INT32:
+            number = _int32(key, _KEY_AT)[0]
+            return f'{{"_id": {{"$numberInt": "{number}"}}}}', f'{{"_id": {{"$numberLong": "{number}"}}}}'
+        text = f'"$numberLong": "{_int64(key, _AT)[0]}"' if kind == _INT64 else f'"$oid": "{key[_AT:21].hex()}"'
+        text = f'{{"_id": {{{text}}}}}'
+        return text, text
+    text, keyed = to_json(key), message_key(key)
+    return text, text if keyed is key else to_json(keyed)
