@@ -24,9 +24,9 @@ from processor.spark.runner import Group, SparkRunner
 from processor.spark.spark_watch import SparkWatch
 from processor.spark.stays import Stays
 from processor.task.job import ContextBase, JobContext, JobOutcome, JobSpec, together
-from processor.task.look import look_around
 from processor.task.rows.division import divided_tables
-from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window
+from processor.task.wide_window import ShuffledBlob, apply_bucket, divide_tables, read_slice
+from processor.task.window_task import look_around, replicate_window
 
 
 @dataclass(frozen=True, slots=True)

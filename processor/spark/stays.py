@@ -32,7 +32,7 @@ from processor.spark.runner import Group, SparkRunner
 from processor.spark.stay_plan import NextWindow, Room, Staying, StayLimits, Way
 from processor.task.channel import Call, Channel, ChannelLost, Switchboard
 from processor.task.job import JobContext, JobOutcome, JobSpec
-from processor.task.staying_task import Departure, stay
+from processor.task.window_task import Departure, stay
 from processor.task.worker_resources import Shared
 
 _TICK_SECONDS = 0.5

@@ -22,7 +22,7 @@ import warnings
 from pyspark.daemon import manager
 
 import processor.copy.copy_task
-import processor.task.staying_task
+import processor.task.wide_window
 import processor.task.window_task  # noqa: F401 - loaded for the workers
 from credentials import logging
 

@@ -29,10 +29,9 @@ import processor.lanes.windows
 import processor.processor
 import processor.spark.fitness
 import processor.task.changefeed_resources
-import processor.task.look
 import processor.task.permit
 import processor.task.rows.applier
-import processor.task.staying_task
+import processor.task.wide_window
 import processor.task.window_task
 import processor.task.worker_resources
 import sink.files.data_writer
@@ -159,9 +158,8 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (processor.task.changefeed_resources, "SharedBucket", SimulatedBucket),
         (processor.task.window_task, "worker_resources", resources_by_process),
         (processor.copy.copy_task, "worker_resources", resources_by_process),
-        (processor.task.look, "worker_resources", resources_by_process),
-        (processor.task.staying_task, "worker_resources", resources_by_process),
-        (processor.task.staying_task, "dial", cluster.exchange.dial),
+        (processor.task.wide_window, "worker_resources", resources_by_process),
+        (processor.task.window_task, "dial", cluster.exchange.dial),
         (processor.copy.copy_task, "_done", copying),
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [

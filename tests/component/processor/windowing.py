@@ -26,7 +26,8 @@ from devstack.mongodb.server import Client
 from processor.lanes.lanes import LaneJob
 from processor.task.job import ContextBase, JobContext, JobOutcome, JobSpec, TableSet, together
 from processor.task.rows.division import divided_tables
-from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, replicate_window
+from processor.task.wide_window import ShuffledBlob, apply_bucket, divide_tables, read_slice
+from processor.task.window_task import replicate_window
 from processor.task.worker_resources import worker_resources
 from schema_store.versions import SchemaVersions
 from source.connection import deployment_of

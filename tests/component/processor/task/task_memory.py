@@ -30,7 +30,8 @@ from processor.lanes.lanes import LaneJob
 from processor.spark.worker_daemon import keep_freed_memory
 from processor.task.job import JobContext, JobSpec, TableSet
 from processor.task.rows import applier
-from processor.task.window_task import ShuffledBlob, apply_bucket, read_slice, replicate_window
+from processor.task.wide_window import ShuffledBlob, apply_bucket, read_slice
+from processor.task.window_task import replicate_window
 from schema_store.versions import SchemaVersions
 from source.connection import connect
 from tests.component.processor.windowing import Handed

@@ -17,10 +17,11 @@ from changefeed.position import Position, Window
 from changefeed.table import TableId
 from credentials.redaction import keep_secret, reveal
 from processor.lanes.lanes import LaneJob
-from processor.task import window_task
+from processor.task import wide_window, window_task
 from processor.task.job import Held, JobSpec
 from processor.task.limiter import UNLIMITED
-from processor.task.window_task import ShuffledBlob, apply_bucket, divide_tables, read_slice, report_of
+from processor.task.wide_window import ShuffledBlob, apply_bucket, divide_tables, read_slice
+from processor.task.window_task import report_of
 from sink.row import WriteResult
 from tests.unit.processor.task.rows.beside import BESIDE
 
@@ -71,7 +72,8 @@ class Worker:
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     worker = Worker()
-    monkeypatch.setattr(window_task, "worker_resources", worker)
+    for tasks in (window_task, wide_window):
+        monkeypatch.setattr(tasks, "worker_resources", worker)
     return worker
 
 
