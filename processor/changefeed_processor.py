@@ -177,18 +177,11 @@ class ChangefeedProcessor:
             self._following = self._following.begun(job, now=now)
             named = {table for table in job.own_windows if job.of(table)}
             copied = {} if self._configuration.sink_traits.keeps_messages else self._copies.ranges(named)
-            attempt = self._jobs.attempt(default=bool(job.tables))
-            density = self._following.pace_of(job).density
-            alone = limited or self._following.lanes.lane_of(job) is not None
-            repairs = self._repairs_in(job, stored)
-            spec = JobSpec.of(
-                attempt,
-                job,
-                held,
-                copied,
-                density=density,
-                repairs=repairs,
-                alone=alone,
+            spec = replace(
+                JobSpec.of(self._jobs.attempt(default=bool(job.tables)), job, held, copied),
+                density=self._following.pace_of(job).density,
+                repairs=self._repairs_in(job, stored),
+                alone=limited or self._following.lanes.lane_of(job) is not None,
                 history=stored.orders.barrier.history,
                 limit_share=share,
                 sink_share=self._following.sink_share(job),

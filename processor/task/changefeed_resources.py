@@ -17,7 +17,7 @@ from credentials.clients import Closable
 from credentials.secrets import hash_key
 from processor.lanes.lanes import LaneJob
 from processor.task.job import JobContext, JobSpec
-from processor.task.limiter import Limiter, SharedBucket
+from processor.task.limiter import FollowedLimit, Limiter, SharedBucket
 from processor.task.rows.gate import RowFilter
 from processor.task.rows.mounter import Mounter, MountOptions
 from processor.task.rows.source_rows import SourceRows, image_options, read_options
@@ -160,12 +160,12 @@ class ChangefeedResources:
         return found
 
     def copy_limiter(self, share: float) -> Limiter:
-        present, limit = self.context.configuration.copy_limit, lambda: self._asked().configuration.copy_limit
-        return Limiter(present, share, partial(self._bucket, "copy"), limit=limit, permit=self._permit)
+        limit = FollowedLimit(self.context.configuration.copy_limit, lambda: self._asked().configuration.copy_limit)
+        return Limiter(limit, share, partial(self._bucket, "copy"), permit=self._permit)
 
     def apply_limiter(self, share: float) -> Limiter:
-        present, limit = self.context.configuration.apply_limit, lambda: self._asked().configuration.apply_limit
-        return Limiter(present, share, partial(self._bucket, "apply"), limit=limit, permit=self._permit)
+        limit = FollowedLimit(self.context.configuration.apply_limit, lambda: self._asked().configuration.apply_limit)
+        return Limiter(limit, share, partial(self._bucket, "apply"), permit=self._permit)
 
     def _bucket(self, kind: str) -> SharedBucket:
         if kind not in self._buckets:

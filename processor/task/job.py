@@ -84,35 +84,9 @@ class JobSpec:
     """Its window may take long: its share has settled."""
 
     @classmethod
-    def of(
-        cls,
-        attempt: str,
-        job: LaneJob,
-        held: Held,
-        copied: Mapping[TableId, CopiedRanges],
-        *,
-        density: int | None = None,
-        repairs: Mapping[TableId, RepairRequest] | None = None,
-        alone: bool = False,
-        history: SourceHistory | None = None,
-        limit_share: float = 1.0,
-        sink_share: float = 1.0,
-        settled: bool = False,
-    ) -> JobSpec:
-        return cls(
-            attempt=attempt,
-            job=replace(job, tables=frozenset()),
-            default=bool(job.tables),
-            held=held,
-            copied=copied,
-            density=density,
-            repairs=repairs or {},
-            alone=alone,
-            history=history,
-            limit_share=limit_share,
-            sink_share=sink_share,
-            settled=settled,
-        )
+    def of(cls, attempt: str, job: LaneJob, held: Held, copied: Mapping[TableId, CopiedRanges]) -> JobSpec:
+        lean = replace(job, tables=frozenset())
+        return cls(attempt=attempt, job=lean, default=bool(job.tables), held=held, copied=copied)
 
     def whole(self, tables: AbstractSet[TableId]) -> LaneJob:
         """The job with the context's tables, if it is a job of the default lane."""

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -42,30 +43,38 @@ class Bucket(Protocol):
     def take(self, cost_seconds: float, share: float, told_at: float) -> float: ...
 
 
+@dataclass(frozen=True, slots=True)
+class FollowedLimit:
+    """The limit of a whole changefeed."""
+
+    at_begin: RateLimit | None
+    """When the task began."""
+    present: Callable[[], RateLimit | None]
+
+
 class Limiter:
-    """`limit`: the present limit of the whole changefeed. `share`: this executor's part of it when the task began. Of the tasks that share a bucket, the
+    """`share`: this executor's part of it when the task began. Of the tasks that share a bucket, the
     newest one knows it best.
     """
 
     def __init__(
         self,
-        present: RateLimit | None,
+        limit: FollowedLimit,
         share: float,
         bucket: Callable[[], Bucket],
         *,
-        limit: Callable[[], RateLimit | None],
         permit: Callable[[], object],
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._share = share
-        self._present = present
-        self._limit = limit
+        self._present = limit.at_begin
+        self._limit = limit.present
         self._begun_at = self._looked_at = monotonic()
         self._permit = permit
         self._monotonic = monotonic
         self._pause = pause
-        self._bucket = bucket() if present is not None else None
+        self._bucket = bucket() if limit.at_begin is not None else None
 
     def parts(self, documents: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         """The documents of a batch, in parts that may be written when they are handed out."""
@@ -126,7 +135,7 @@ def _no_bucket() -> Bucket:
     raise InvariantError("a bucket of a limiter without a limit: expected no use of it, observed one")
 
 
-UNLIMITED = Limiter(None, 1.0, _no_bucket, limit=lambda: None, permit=lambda: None)
+UNLIMITED = Limiter(FollowedLimit(None, lambda: None), 1.0, _no_bucket, permit=lambda: None)
 
 
 _STATE = struct.Struct("<3d")

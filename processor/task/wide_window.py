@@ -26,7 +26,7 @@ from changefeed.position import Position, Window
 from changefeed.table import TableId
 from processor.task.changefeed_resources import ChangefeedResources
 from processor.task.job import JobOutcome, JobSpec
-from processor.task.rows.applier import Applier
+from processor.task.rows.applier import Applier, SinkUse
 from processor.task.rows.division import UNKNOWN, UniqueValues, divide, linked
 from processor.task.rows.gate import UNBOUNDED, EarlyEnd
 from processor.task.rows.mounter import MountedTable
@@ -158,10 +158,9 @@ def apply_bucket(
                 for event in unpacked(content):
                     yield event, scan(event)
 
-        job, limiter = spec.whole(resources.context.tables), resources.apply_limiter(spec.limit_share)
-        with Applier(
-            resources.writer, job, worker_resources.beside, spec.copied, limiter=limiter, folds=resources.folds
-        ) as applier:
+        job = spec.whole(resources.context.tables)
+        use = SinkUse(limiter=resources.apply_limiter(spec.limit_share), folds=resources.folds)
+        with Applier(resources.writer, job, worker_resources.beside, spec.copied, use=use) as applier:
             mount, add, scan = resources.mounter.mount, applier.add, resources.rows.scan
             early = EarlyEnd(UNBOUNDED, least_end(resources, spec), lambda: applier.overdue and in_order)
             for event, header in early.before(events()):

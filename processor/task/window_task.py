@@ -30,7 +30,7 @@ from credentials.redaction import redacted
 from processor.task.channel import Call, ChannelLost, dial
 from processor.task.changefeed_resources import ChangefeedResources
 from processor.task.job import JobOutcome, JobSpec
-from processor.task.rows.applier import Applier
+from processor.task.rows.applier import Applier, SinkUse, WrittenAlone
 from processor.task.rows.gate import EarlyEnd, Enough, Gate
 from processor.task.worker_resources import Shared, worker_resources
 from source.raw_row import Header
@@ -54,21 +54,14 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
     A window that holds too much, or for which the sink is too slow, ends early: checkpoints move sooner, and a slow table is found.
     """
     job, resources.source_rows.held = spec.whole(resources.context.tables), spec.held
-    sole = partial(resources.sole, job, spec.copied)
-    asked = resources.asked(job, spec)
-    limiter = resources.apply_limiter(spec.limit_share)
-    with Applier(
-        resources.writer,
-        job,
-        worker_resources.beside,
-        spec.copied,
-        sole,
-        asked,
-        limiter,
+    alone = WrittenAlone(sole=partial(resources.sole, job, spec.copied), asked=resources.asked(job, spec))
+    use = SinkUse(
+        limiter=resources.apply_limiter(spec.limit_share),
         folds=resources.folds,
         shares=spec.sink_share < 1,
         settled=spec.settled,
-    ) as applier:
+    )
+    with Applier(resources.writer, job, worker_resources.beside, spec.copied, alone, use) as applier:
         mount, add = resources.mounter.mount, applier.add
         early = EarlyEnd(enough(resources), least_end(resources, spec), lambda: applier.overdue)
         with closing(events_of(resources, spec, job.scan, resources.rows, applier.outcome)) as events:
@@ -79,7 +72,7 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
         failpoint.reach("window_read", resources.context.changefeed)
         applier.finish()
         failpoint.reach("window_applied", resources.context.changefeed)
-        applier.outcome.repaired = {spec.repairs[each.place.table.id].id for each in asked}
+        applier.outcome.repaired = {spec.repairs[each.place.table.id].id for each in alone.asked}
         return applier.outcome
 
 

@@ -61,6 +61,29 @@ class _Written(NamedTuple):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenAlone:
+    """What only a task may do that alone writes its tables."""
+
+    sole: Sole | None = None
+    """Which tables these are."""
+    asked: Sequence[AskedRows] = ()
+    """Rows of them that are to be repaired at the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkUse:
+    """How a task may use the sink."""
+
+    limiter: Limiter = UNLIMITED
+    folds: bool = True
+    """The sink needs only the effect of several changes of one row, not each of them."""
+    shares: bool = False
+    """The task rests after each command, so a batch takes long."""
+    settled: bool = False
+    """Nobody waits to learn how long."""
+
+
 class Applier:
     """For one task, which ends only after its last write. Each batch is durable, or its rows wait, before the next is written. Added
     changes count once `finish` has returned.
@@ -74,34 +97,25 @@ class Applier:
         job: LaneJob,
         beside: Executor,
         copied: Mapping[TableId, CopiedRanges] | None = None,
-        sole: Sole | None = None,
-        asked: Sequence[AskedRows] = (),
-        limiter: Limiter = UNLIMITED,
-        *,
-        folds: bool = True,
-        shares: bool = False,
-        settled: bool = False,
+        alone: WrittenAlone | None = None,
+        use: SinkUse | None = None,
     ) -> None:
-        """`beside` writes while changes are added. `copied`: the tables whose initial copy contains some of their changes already.
-
-        `sole`: the tables that this task alone writes. `asked`: rows of such tables that are to be repaired at the end. `folds`: the sink needs
-        only the effect of several changes of one row, not each of them. `shares`: the task rests after each command, so a batch takes long.
-        `settled`: nobody waits to learn how long.
-        """
+        """`beside` writes while changes are added. `copied`: the tables whose initial copy contains some of their changes already."""
+        alone, use = alone or WrittenAlone(), use or SinkUse()
         self._job = job
         self._beside = beside
         self._copied = copied or {}
-        self._folds = folds
-        self._run = writer.begin(self._ends_ahead, sole, asked)
+        self._folds = use.folds
+        self._run = writer.begin(self._ends_ahead, alone.sole, alone.asked)
         self._replay = _Replay(job)
         self._filters = {table: CopiedFilter(ranges) for table, ranges in self._copied.items()}
         self._selective = self._replay.possible or bool(self._filters)
         self._again: list[RowChange] = []
         self._first_time: list[RowChange] = []
-        self._limiter = limiter
-        self._longest = LONGEST_SETTLED_SECONDS if settled else LONGEST_SECONDS
-        self._least = _LEAST_SHARING if shares else _LEAST_CHANGES
-        self._most = self._least if shares else FIRST_CHANGES
+        self._limiter = use.limiter
+        self._longest = LONGEST_SETTLED_SECONDS if use.settled else LONGEST_SECONDS
+        self._least = _LEAST_SHARING if use.shares else _LEAST_CHANGES
+        self._most = self._least if use.shares else FIRST_CHANGES
         self._room, self._most_bytes = self._allowed()
         """`_room`: how many changes in `_first_time` the batch may contain."""
         self._bytes = 0

@@ -8,7 +8,7 @@ import pytest
 from changefeed.config.rate_limit import RateLimit
 from changefeed.errors import CoordinationUnavailable, FencedError
 from processor.rate import Amount, TokenBucket
-from processor.task.limiter import UNLIMITED, Limiter, SharedBucket
+from processor.task.limiter import UNLIMITED, FollowedLimit, Limiter, SharedBucket
 
 
 class Clock:
@@ -34,10 +34,9 @@ class Bench:
         self.asked = 0
         self._bucket = TokenBucket()
         self.limiter = Limiter(
-            present,
+            FollowedLimit(present, self._limit),
             share,
             lambda: self,
-            limit=self._limit,
             permit=self._permit,
             monotonic=self.clock,
             pause=self.clock.pause,

@@ -16,9 +16,9 @@ from changefeed.event import RowTally, RowType
 from changefeed.position import Position, Window
 from changefeed.table import TableId, TableName
 from processor.lanes.lanes import LaneJob
-from processor.task.limiter import Limiter
+from processor.task.limiter import FollowedLimit, Limiter
 from processor.task.rows import applier
-from processor.task.rows.applier import Applier
+from processor.task.rows.applier import Applier, SinkUse
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 from tests.unit.processor.task.rows.beside import BESIDE
 from tests.until import PATIENCE_SECONDS
@@ -184,7 +184,7 @@ def test_a_window_is_overdue_when_it_takes_too_long_or_one_table_holds_up_the_ot
     monkeypatch: pytest.MonkeyPatch, share: int, settled: bool, overdue_after: float
 ) -> None:
     writer = TakesItsTime(monkeypatch)
-    with Applier(writer, job(), BESIDE, settled=settled) as applying:
+    with Applier(writer, job(), BESIDE, use=SinkUse(settled=settled)) as applying:
         for id in range(100_000):
             applying.add(change(B if id % share else A, 110, id))
             if applying.overdue:
@@ -223,8 +223,8 @@ def test_a_limit_keeps_batches_at_a_second_and_each_is_paid_for_before_it_is_wri
             return 0.0
 
     limit = RateLimit(documents=3)
-    limiter = Limiter(limit, 1.0, Bucket, limit=lambda: limit, permit=lambda: None, monotonic=lambda: clock[0])
-    applying = Applier(writer, job(), BESIDE, limiter=limiter)
+    limiter = Limiter(FollowedLimit(limit, lambda: limit), 1.0, Bucket, permit=lambda: None, monotonic=lambda: clock[0])
+    applying = Applier(writer, job(), BESIDE, use=SinkUse(limiter=limiter))
     for id in range(7):
         applying.add(change(A, 110 + id, id))
     applying.finish()
