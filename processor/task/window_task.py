@@ -27,8 +27,8 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position, Window
 from coordination import failpoint
 from credentials.redaction import redacted
-from processor.task.channel import Call, ChannelLost, dial
 from processor.task.changefeed_resources import ChangefeedResources
+from processor.task.channel import Call, ChannelLost, dial
 from processor.task.job import JobOutcome, JobSpec
 from processor.task.rows.applier import Applier, SinkUse, WrittenAlone
 from processor.task.rows.gate import EarlyEnd, Enough, Gate
