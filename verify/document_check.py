@@ -11,15 +11,23 @@ from functools import partial
 from changefeed.table import TableName
 from sink.mongodb.connection import Client
 from source.columns import Columns
-from verify.definitions.pairing import Pair
-from verify.documents.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
-from verify.documents.id_range import EVERYTHING, IdRange, ranges_between
-from verify.documents.raw_document import Canonical
-from verify.documents.settling import Look, Settling
-from verify.documents.table_reader import TableReader
-from verify.passing import Passing
+from verify.comparison import (
+    EVERY_KEY,
+    Join,
+    Joined,
+    Look,
+    Settling,
+    Share,
+    differing_shares,
+    ordered_digest,
+    share_digests,
+)
+from verify.definitions import Pair
+from verify.raw_document import Canonical
+from verify.replication import Passing
 from verify.report import DifferenceKind, DocumentDifference, DocumentsReport
-from verify.sources.compared_source import ComparedSource
+from verify.sides import ComparedSource
+from verify.table_reader import EVERYTHING, IdRange, TableReader, ranges_between
 
 RANGE_BYTES = 16 << 20
 _MOST_RANGES = 50_000

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verify.definitions.definition_check import Definition
+from verify.definitions import Definition
 from verify.report import Aspect, DifferenceKind, DocumentDifference, DocumentsReport, Outcome, Result, TableReport
 
 

@@ -19,19 +19,13 @@ from changefeed.table import TableKind, TableName, TableSchema, identified
 from credentials.secrets import hash_key
 from sink.mongodb.connection import Client
 from source.columns import Columns, columns_of
-from verify.checkpoints import Checkpoints
-from verify.definitions.definition_check import Definition, settled_definitions
-from verify.definitions.definitions import definition_results, excuses
-from verify.definitions.pairing import origin, pairs
-from verify.definitions.target_catalog import read_target
+from verify.definitions import Definition, definition_results, excuses, origin, pairs, settled_definitions
 from verify.document_check import RANGE_BYTES, DocumentCheck, Sides
-from verify.documents.id_range import IdRange
-from verify.documents.raw_document import as_it_is, fields_sorted
-from verify.documents.table_reader import Stopped
-from verify.passing import Passing
-from verify.repairs import ROWS_AT_ONCE, Repairs, obstacle
+from verify.raw_document import as_it_is, fields_sorted
+from verify.replication import ROWS_AT_ONCE, Checkpoints, Passing, Repairs, repair_obstacle
 from verify.report import Aspect, DifferenceKind, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
-from verify.sources.compared_source import ComparedSource
+from verify.sides import ComparedSource, read_target
+from verify.table_reader import IdRange, Stopped
 from verify.table_result import TableResult
 
 _RETRIES = 5
@@ -177,7 +171,7 @@ class Verification:
         while self.repairs is not None and not why and (rows := _different(found)):
             tables = [schema.id for schema in check.pair.sources]
             go_on = partial(check.sides.passing.wait, tables)
-            why = obstacle(check.pair) or self.repairs.repair(tables, rows, go_on)
+            why = repair_obstacle(check.pair) or self.repairs.repair(tables, rows, go_on)
             if why:
                 break
             found = self._patiently(partial(check.compare, keys))

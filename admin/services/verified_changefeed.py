@@ -16,7 +16,7 @@ from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId, RepairRequest
 from changefeed.table import TableId
 from owner.etcd_view import OwnerView
-from verify.documents.settling import Passed
+from verify.comparison import Passed
 
 _LOOK_EVERY = 0.1
 

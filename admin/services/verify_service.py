@@ -25,7 +25,7 @@ from changefeed.table import TableSchema
 from credentials.secrets import expanded
 from sink.mongodb.connection import connect as connect_to_target
 from verify.report import DocumentDifference, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
-from verify.sources.opening import open_compared_source
+from verify.sides import open_compared_source
 from verify.verification import Verification, Wishes
 
 _MOST = 4

@@ -13,8 +13,8 @@ from changefeed.config.configuration import Configuration
 from devstack.mongodb.server import Client
 from sink.mongodb.connection import connect as connect_to_target
 from tests.component.verify.verified import Heard, Sides, Verified, Verify
-from verify.checkpoints import Checkpoints
-from verify.sources.opening import open_compared_source
+from verify.replication import Checkpoints
+from verify.sides import open_compared_source
 from verify.verification import Verification, Wishes
 
 

@@ -14,7 +14,7 @@ from changefeed.position import Position
 from changefeed.table import TableId
 from source.resume_token import position_of
 from tests.component.verify.verified import Sides
-from verify.documents.settling import Passed
+from verify.comparison import Passed
 
 _LAG_SECONDS = 0.3
 _PACE_SECONDS = 0.03

@@ -22,7 +22,7 @@ from devstack.sharded.wire import MAJORITY
 from sink.mongodb.connection import connect as connect_to_target
 from tests.component.verify.verified import Heard, Verified
 from verify.report import Aspect, Outcome
-from verify.sources.opening import open_compared_source
+from verify.sides import open_compared_source
 from verify.verification import Verification, Wishes
 
 pytestmark = pytest.mark.since("6.0")

@@ -22,7 +22,7 @@ from devstack.mongodb.server import Client, MongoDB
 from source.connection import connect
 from tests.component.verify.verified import Heard, Sides, Verify
 from verify.report import Aspect, DifferenceKind, Outcome, VerifyProgress
-from verify.sources.deployment import ComparedDeployment
+from verify.sides import ComparedDeployment
 from verify.verification import Verification, Wishes
 
 DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

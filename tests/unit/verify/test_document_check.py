@@ -16,15 +16,13 @@ from changefeed.position import Position
 from changefeed.records.ddl import ObservedTable
 from changefeed.table import TableId, TableKind, TableName, TableSchema, TableSize
 from sink.mongodb.connection import Client
-from verify.definitions.pairing import Pair
+from verify.definitions import Pair
 from verify.document_check import DocumentCheck, Sides
-from verify.documents.id_range import EVERYTHING
-from verify.documents.raw_document import fields_sorted, key_text
-from verify.documents.table_reader import TableReader
-from verify.passing import Passing
-from verify.repairs import obstacle
+from verify.raw_document import fields_sorted, key_text
+from verify.replication import Passing, repair_obstacle
 from verify.report import DifferenceKind, DocumentsReport
-from verify.sources.compared_source import ComparedSource
+from verify.sides import ComparedSource
+from verify.table_reader import EVERYTHING, TableReader
 
 NAMES = TableName("shop", "orders"), TableName("shop", "orders_2")
 
@@ -95,5 +93,5 @@ def test_a_difference_in_the_last_bytes_of_a_document_is_found() -> None:
 
 
 def test_rows_of_capped_collections_are_not_repaired_one_by_one() -> None:
-    assert obstacle(pair(schema(NAMES[0]))) == ""
-    assert "capped" in obstacle(pair(schema(NAMES[0]), schema(NAMES[1], capped=True, size=4096)))
+    assert repair_obstacle(pair(schema(NAMES[0]))) == ""
+    assert "capped" in repair_obstacle(pair(schema(NAMES[0]), schema(NAMES[1], capped=True, size=4096)))

@@ -22,7 +22,7 @@ from coordination.etcd.protocol import Put
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
 from coordination.parts import assignment_puts
-from verify.documents.settling import Passed
+from verify.comparison import Passed
 
 ID, NODE, TABLE = ChangefeedId("orders"), NodeId("n1"), TableId("ab" * 16)
 LAYOUT = Layout("test")

@@ -12,10 +12,8 @@ from changefeed.documents.document import Document
 from changefeed.position import Position
 from changefeed.records.ddl import ObservedTable
 from changefeed.table import TableId, TableKind, TableName, TableSchema
-from verify.definitions.definition_check import Definition, settled_definitions
-from verify.definitions.definitions import definition_results, excuses
-from verify.definitions.pairing import Pair
-from verify.documents.settling import LOOKS, Passed
+from verify.comparison import LOOKS, Passed
+from verify.definitions import Definition, Pair, definition_results, excuses, settled_definitions
 from verify.report import Aspect, DifferenceKind, Outcome
 
 NAME = TableName("shop", "orders")

@@ -12,7 +12,7 @@ from changefeed.documents.document import EMPTY
 from changefeed.position import Position
 from changefeed.records.ddl import ObservedTable
 from changefeed.table import TableId, TableName, TableSchema
-from verify.definitions.pairing import origin, pairs
+from verify.definitions import origin, pairs
 
 OBSERVED = ObservedTable(uuid=None, options=EMPTY, indexes=())
 

@@ -13,8 +13,8 @@ from bson.objectid import ObjectId
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verify.documents.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
-from verify.documents.raw_document import Canonical, as_it_is, fields_sorted, key_text
+from verify.comparison import EVERY_KEY, Join, Joined, Share, differing_shares, ordered_digest, share_digests
+from verify.raw_document import Canonical, as_it_is, fields_sorted, key_text
 from verify.report import DifferenceKind
 
 Fields = Mapping[str, Any]

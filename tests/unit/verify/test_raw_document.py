@@ -7,7 +7,7 @@ from typing import Any
 import bson
 import pytest
 
-from verify.documents.document_difference import describe
+from verify.raw_document import describe
 
 
 @pytest.mark.parametrize(

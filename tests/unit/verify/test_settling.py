@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verify.documents.settling import LOOKS, Look, Passed, Settling
+from verify.comparison import LOOKS, Look, Passed, Settling
 from verify.report import DifferenceKind, DocumentDifference
 
 KEYS = [bson.encode({"_id": number}) for number in range(6)]

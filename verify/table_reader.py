@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Self, TypeAlias, cast
 
 from bson.raw_bson import RawBSONDocument
@@ -25,8 +26,7 @@ from source.columns import Columns
 from source.errors import translated as translated_of_source
 from source.raw_find import RawFind
 from source.tables.chunks import table_size
-from verify.documents.id_range import EVERYTHING, IdRange
-from verify.documents.raw_document import document_key, documents_in
+from verify.raw_document import document_key, documents_in
 
 _KEYS_AT_ONCE = 100
 _ID_INDEX = {"_id": 1}
@@ -44,6 +44,23 @@ Translated: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 class Stopped(Exception):
     """The client that requested the verification has disconnected."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdRange:
+    """`[low, high)` in the order of the index on `_id`, each bound a raw `{_id: ...}`; None is an open end."""
+
+    low: bytes | None = None
+    high: bytes | None = None
+
+
+EVERYTHING = IdRange()
+
+
+def ranges_between(splits: Sequence[bytes]) -> tuple[IdRange, ...]:
+    """Ranges with open ends: they include documents of the target below or above all keys of the source."""
+    bounds = [None, *splits, None]
+    return tuple(IdRange(low, high) for low, high in pairwise(bounds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from verify.documents.id_range import EVERYTHING, IdRange, ranges_between
+from verify.table_reader import EVERYTHING, IdRange, ranges_between
 
 
 def test_ranges_meet_and_have_open_ends() -> None:

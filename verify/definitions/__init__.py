@@ -1,1 +1,0 @@
-"""Compares the definitions of tables: their kind, options and indexes."""

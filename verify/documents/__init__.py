@@ -1,1 +1,0 @@
-"""Compares the documents of a pair of tables."""

@@ -1,1 +1,0 @@
-"""What a verification reads at the source."""
