@@ -21,7 +21,7 @@ class RowType(StrEnum):
 
 
 class DdlType(StrEnum):
-    """Values are the change stream's `operationType`s; the last ones are Sluice's own (`OWN_DDL`)."""
+    """Values are the change stream's `operationType`s; the last ones are Sluice's `own`."""
 
     CREATE = "create"
     CREATE_INDEXES = "createIndexes"
@@ -44,11 +44,19 @@ class DdlType(StrEnum):
     EXCHANGE = "exchange"
     """The copy that was made beside the target's table takes its place."""
 
+    @property
+    def own(self) -> bool:
+        """Whether the owner records it, at a position of its own choice. The source never shows it, so it is shown once."""
+        return self in _OWN
 
-OWN_DDL = frozenset({DdlType.LEAVE, DdlType.ENTER, DdlType.EXCHANGE})
-"""Recorded by the owner at positions of its own choice. The source never shows them."""
 
-SHOWN_BY_STREAMS = frozenset(DdlType) - OWN_DDL - {DdlType.UNKNOWN, DdlType.NEW_UUID}
+_OWN = frozenset({DdlType.LEAVE, DdlType.ENTER, DdlType.EXCHANGE})
+
+ENDING = frozenset({DdlType.DROP, DdlType.DROP_DATABASE, DdlType.LEAVE})
+"""After it the tables that it names are none of the changefeed's any more."""
+
+SHOWN_BY_STREAMS = frozenset(DdlType) - _OWN - {DdlType.UNKNOWN, DdlType.NEW_UUID}
+"""Users can name these, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, NewType
+from typing import Any, NewType, TypeVar
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
@@ -25,6 +25,8 @@ HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION = "__sluice", "heartbeat"
 `appendOplogNote` (`source/stream/note.py`)."""
 
 SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
+
+T = TypeVar("T")
 
 _BESIDE = "sluice.recopy."
 _FIRST = ("v", "key", "name")
@@ -165,6 +167,15 @@ class TableSchema:
     def bucketed(self) -> bool:
         """A time series whose rows are its buckets. One that is known as a view has no rows that could be followed."""
         return self.kind is TableKind.TIMESERIES and not self.id.startswith(_VIEW)
+
+    @property
+    def own_target(self) -> bool:
+        """Whether its rows go into a table that is made for them alone, while the target's table of its name stands still."""
+        return self.beside is not None
+
+    def downstream(self, route: Callable[[TableName], T]) -> TableName | T:
+        """Where its rows are at the target: under the name that the routes give, or in a copy beside that table."""
+        return self.beside.name if self.beside is not None else route(self.name)
 
     def rows_at(self, name: TableName) -> TableName:
         """Where the rows of this table are in a deployment where it has this name."""

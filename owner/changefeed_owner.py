@@ -67,15 +67,14 @@ from owner.etcd_writes import ChangefeedWriter
 from owner.losses import OplogGuard, OplogLeft, loss_of, lost_tables, others_go_on
 from owner.owner_memory import Lifecycles, OwnerMemory
 from owner.principal_copy import PrincipalCopy
-from owner.recording import asked_about
-from owner.state import published
+from owner.recopy import unfinished_copies
+from owner.state import asked_about, published
 from owner.state_of import Collected, state_of
 from owner.status import Phase, never_began, phase_of
 from owner.table_starts import TableStarts, look_up
 from owner.tables import filter_change, scheduler
 from owner.tables.known_tables import KnownTables
 from owner.tables.node_standings import without_nodes
-from owner.tables.recopy import unfinished_copies
 from owner.tables.wishes import Forget, Mark, Resume
 from owner.term import OwnerTerm
 from schema_store.store import fold

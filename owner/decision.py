@@ -31,20 +31,18 @@ from changefeed.config.configuration import UnsupportedDdl
 from changefeed.config.tables.filter import Disposition
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
-from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.ddl import Barrier, DdlRecord, DdlState, held_by
-from changefeed.records.requests import TableVerb
 from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId
+from owner import recopy
 from owner.ddl import barrier
 from owner.ddl.execution import Apply, Observe, RecordExecuting, Refuse, ReleaseDdl, Step, next_step, skipped
 from owner.ddl.scope import DdlClassifier
 from owner.ddl.stragglers import SKIPPABLE, Waiting, brings_in, name_is_taken, not_awaited, wait
-from owner.recording import Seen, take_in, to_recopy
+from owner.recording import Seen, take_in
 from owner.state import ChangefeedState, bound_of, checkpoint_now, published
 from owner.status import newest_status
-from owner.tables import recopy
 from owner.tables.progress import TableProgress
 from owner.tables.wishes import Forget, Mark, Resume, after_release, caught_up, outgrown, wished
 from schema_store.versions import SchemaVersions
@@ -141,11 +139,11 @@ def decide(
     changed = {table for _, stragglers_then in together for table in stragglers_then}
     actions += _gate_actions(state, resolved, held, together)
     actions += [step for step in steps if not isinstance(step, ReleaseDdl)]
-    recopied = {table for table, verb in state.wishes.requests.items() if verb is TableVerb.RECOPY}
-    if recopied and (impossible := recopied - seen.answers - set(to_recopy(state))):
-        actions.append(Forget(requests=frozenset(impossible)))
+    if impossible := recopy.impossible(state):
+        actions.append(Forget(requests=impossible))
+    given_up = outgrown(records.values(), stragglers, waiting, partial(recopy.possible, state), now)
     actions += wished(
-        replace(state.wishes, lost={**_outgrown(state, records.values(), waiting, now), **state.wishes.lost}),
+        replace(state.wishes, lost={**given_up, **state.wishes.lost}),
         records | released,
         waiting,
         checkpoints,
@@ -159,16 +157,6 @@ def decide(
         actions.append(PublishStatus(status))
     lacks_place = seen.lacks_place and state.watching
     return Decision(actions=tuple(actions), tip=tip, waiting=seen.waiting, lacks_place=lacks_place)
-
-
-def _outgrown(
-    state: ChangefeedState, records: Iterable[DdlRecord], waiting: Waiting, now: datetime
-) -> Mapping[TableId, ErrorReport]:
-    def can_be_copied(table: TableId) -> bool:
-        schema = state.tip.latest(table)
-        return schema is not None and not recopy.obstacle(schema, state.info.configuration)
-
-    return outgrown(records, state.wishes.stragglers, waiting, can_be_copied, now)
 
 
 def _checkpoint(

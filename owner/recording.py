@@ -7,22 +7,20 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from changefeed.documents.document import EMPTY, Document
+from changefeed.documents.document import Document
 from changefeed.errors import InvariantError, SluiceError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
-from changefeed.records.requests import TableVerb
 from changefeed.table import ALL_VIEWS, TableId, TableKind, TableName, TableSchema
 from coordination.large_values import LARGE_BYTES, check_room
+from owner import recopy
 from owner.ddl.scope import DdlClassifier
-from owner.ddl.stragglers import SKIPPABLE, known_tables, named_tables, nameless
-from owner.state import ChangefeedState, bound_of, checkpoint_now, published
-from owner.tables import recopy
+from owner.ddl.stragglers import SKIPPABLE, named_tables, nameless
+from owner.state import ChangefeedState, asked_about, bound_of, published
 from schema_store.definition import created, enters
 from schema_store.versions import SchemaDraft, SchemaVersions
 
-_MOST_RECOPIED = 32
 _MOST_RECORDED = 500
 """Per decision, so that a tick stays short. The other events wait for the next decision."""
 
@@ -58,10 +56,18 @@ class Seen:
 
 
 def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> Seen:
-    seen = Seen(state.tip, state.resolved, room=state.room)
+    own = recopy.own_ddls(state, classifier, now)
+    seen = Seen(
+        own.tip,
+        state.resolved,
+        records=list(own.records),
+        unknown=own.unknown,
+        answers=own.answers,
+        lacks_place=own.lacks_place,
+        room=state.room,
+    )
     known_below, end = published(state.status, state.barrier), bound_of(state)
     without_name = set(nameless(state.records.values()))
-    _record_own(state, seen, classifier, known_below, end, now)
     if seen.unknown is not None:
         seen.resolved, seen.waiting = known_below, tuple(state.arrived)
         return seen
@@ -175,90 +181,6 @@ def _parts(event: DdlEvent) -> frozenset[Document]:
     if event.type is DdlType.CREATE_INDEXES:
         return frozenset(map(Document.of, event.description.decode()["indexes"]))
     return frozenset({event.description})
-
-
-def _record_own(
-    state: ChangefeedState,
-    seen: Seen,
-    classifier: DdlClassifier,
-    known_below: Position,
-    end: Position | None,
-    now: datetime,
-) -> None:
-    """The DDLs of Sluice's own, before all events that have arrived. Nothing may be recorded after them until an unknown table is looked up."""
-    if not state.beside and TableVerb.RECOPY not in state.wishes.requests.values():
-        return
-    wanted = sorted(to_recopy(state))
-    ended, without_name = sorted(_to_exchange(state)), nameless(state.records.values()).keys()
-    if not wanted and not ended:
-        return
-    new = (event.position for event in state.arrived if event.position not in state.records)
-    first = next((position for position in new if position >= known_below), state.resolved)
-    highest = min([first, state.resolved, *([end] if end else [])])
-    free = recopy.places(known_below, highest, state.records)
-    for table in ended:
-        schema = seen.tip.latest(table)
-        at = next(free, None)
-        seen.lacks_place |= at is None and highest == state.resolved
-        if at is None or schema is None or schema.beside is None or at <= schema.valid_from:
-            break
-        target = classifier.routes.target(schema.name)
-        sharing = classifier.having(target, at, seen.tip) - without_name
-        seen.records.append(recopy.exchanged(schema, schema.beside, target, sharing, at, now))
-    for table in wanted[:_MOST_RECOPIED]:
-        schema = seen.tip.latest(table)
-        left, entered = next(free, None), next(free, None)
-        seen.lacks_place |= entered is None and highest == state.resolved
-        if left is None or entered is None or schema is None or left <= schema.valid_from:
-            break
-        stored, place = state.wishes.stragglers.get(table), state.checkpoints.of(table)
-        stands_at = min(left, place) if stored is not None and place is not None else left
-        target = classifier.routes.target(schema.name)
-        as_messages = state.info.configuration.sink_traits.keeps_messages
-        looked_up = EMPTY
-        if _may_lack_ddl(state, table):
-            question = recopy.question(schema, entered)
-            if asked_about(question) not in state.entered:
-                seen.unknown = question
-                break
-            looked_up = state.entered[asked_about(question)]
-        seen.records += recopy.begun(
-            schema, target, (left, entered), stands_at, now, looked_up=looked_up, as_messages=as_messages
-        )
-        seen.answers |= {table}
-    for record in seen.records:
-        seen.tip = seen.tip.apply(record.event)
-
-
-def _may_lack_ddl(state: ChangefeedState, table: TableId) -> bool:
-    """Of a table that is lost, since its DDLs are not recorded; with a shard, those that this shard alone has logged are lost, too."""
-    stored = state.wishes.stragglers.get(table)
-    return stored is not None and stored.lost
-
-
-def asked_about(event: DdlEvent) -> tuple[Position, TableId | None]:
-    """Of a table that is looked up."""
-    return event.position, event.id
-
-
-def to_recopy(state: ChangefeedState) -> Iterator[TableId]:
-    """Those that can be. A table that is about to be copied anew is not, a second time."""
-    without_name = nameless(state.records.values())
-    entering = {record.event.id for record in state.records.values() if record.open and enters(record.event)}
-    for table, verb in state.wishes.requests.items():
-        schema = state.tip.latest(table) if verb is TableVerb.RECOPY else None
-        known = schema is not None and table not in without_name and table not in entering
-        if known and schema is not None and not recopy.obstacle(schema, state.info.configuration):
-            yield table
-
-
-def _to_exchange(state: ChangefeedState) -> Iterator[TableId]:
-    """Those that are up to date, and that no DDL is open of."""
-    with_ddl = {table for record in state.records.values() if record.open for table in known_tables(record)}
-    for table in state.beside - state.wishes.stragglers.keys() - with_ddl:
-        at = state.checkpoints.of(table)
-        if at is not None and at >= checkpoint_now(state):
-            yield table
 
 
 def with_ended_views(event: DdlEvent, tables: SchemaVersions) -> list[DdlEvent]:

@@ -118,3 +118,8 @@ def horizon(
     if began_at is not None and copying(began_at):
         return None
     return Position(resolved.ts.earlier_by(configuration.delay.span))
+
+
+def asked_about(event: DdlEvent) -> tuple[Position, TableId | None]:
+    """Of a table that is looked up: what `entered` has its answer under."""
+    return event.position, event.id

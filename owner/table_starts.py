@@ -40,6 +40,7 @@ from owner.ddl.stragglers import nameless
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.owner_memory import Lifecycles
+from owner.recopy import abandoned_copies
 from owner.state import published
 from owner.tables import filter_change, route_change
 from owner.tables.filter_change import FilterChange
@@ -214,7 +215,7 @@ class TableStarts:
         change = filter_change.plan(
             patterns, position, known.bases, records, found, anew=free | copied, without_name=taken
         )
-        if left := filter_change.abandoned_copies(patterns, living, free | copied):
+        if left := abandoned_copies(patterns, living, free | copied):
             with closing(self._sink.open()) as sink:
                 sink.apply(DropTables(names=left), sink.observe(left))
         remake_views(places, status.routes or routes, known.info.reroute, asked, self._sink.open)

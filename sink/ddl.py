@@ -160,6 +160,13 @@ class Routing:
     beside: Mapping[TableName, TableName] = field(default_factory=dict)
     """The tables of the source that are copied beside, with the names of their copies downstream."""
 
+    @classmethod
+    def of(cls, route: Callable[[TableName], TableName | None], tables: Iterable[TableSchema]) -> Routing:
+        """`tables`: as they are just before the DDL."""
+        tables = list(tables)
+        beside = {schema.name: schema.beside.name for schema in tables if schema.beside is not None}
+        return cls(route=route, tables={schema.id: schema.name for schema in tables}, beside=beside)
+
     def sharing(self, name: TableName, *, apart_from: Iterable[TableName]) -> frozenset[TableName]:
         """Other tables of the source that have this name downstream."""
         apart = frozenset(apart_from)

@@ -24,9 +24,9 @@ from changefeed.records.ddl import DdlRecord
 from changefeed.records.node import NodeRecord, Role
 from changefeed.records.requests import ChangefeedId, TableVerb
 from changefeed.table import TableId, TableKind, TableSchema
+from owner import recopy
 from owner.ddl.stragglers import SKIPPABLE, known_tables, nameless
 from owner.etcd_view import OwnerView
-from owner.tables import recopy
 from owner.tables.known_tables import KnownTables
 
 _ANSWER_SECONDS, _LOOK_EVERY = 20.0, 0.05

@@ -105,7 +105,7 @@ class RepairRequests:
         schema = next((schema for schema in tables_of(known).living if schema.id == table), None)
         if schema is None:
             return "the changefeed does not replicate the table"
-        if schema.beside is not None:
+        if schema.own_target:
             return "the table is being copied anew, and the copy takes its place"
         return ""
 

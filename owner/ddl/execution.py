@@ -157,19 +157,17 @@ def translated(record: DdlRecord, tip: SchemaVersions, configuration: Configurat
 
     event = record.event
     touched = record.scope.tables | record.scope.apart
-    before = {table: tip.before(table, record.position) for table in touched}
-    names = {table: schema.name for table, schema in before.items() if schema is not None}
-    beside = {schema.name: schema.beside.name for schema in before.values() if schema and schema.beside}
+    before = [schema for table in touched if (schema := tip.before(table, record.position)) is not None]
     if event.type is DdlType.DROP_DATABASE:
         named = record.scope.names  # a table without a name downstream is not among them
-        names = {table: name for table, name in names.items() if configuration.routes.target(name) in named}
+        before = [schema for schema in before if configuration.routes.target(schema.name) in named]
     if (refused := shown_otherwise(event, configuration)) and not record.drops:
         raise DdlRefused(refused)
     if refused := not_explained(event) or not_replicable(event, configuration, capture):
         raise DdlRefused(refused)
     translate = dropped_instead if record.drops else downstream
     event = replace(event, drop_target=None) if record.taken else event
-    return translate(event, Routing(route=route, tables=names, beside=beside))
+    return translate(event, Routing.of(route, before))
 
 
 def not_explained(event: DdlEvent) -> str:

@@ -149,8 +149,12 @@ class DdlClassifier:
         self, event: DdlEvent, touched: Iterable[TableSchema], nameless: AbstractSet[TableId]
     ) -> frozenset[TableName]:
         named = [schema for schema in touched if schema.id not in nameless]
-        beside = {schema.beside.name for schema in named if schema.beside is not None}
-        return frozenset(self.routes.target(name) for name in _names(event, named)) | beside
+        return frozenset(
+            [
+                *(self.routes.target(name) for name in _names(event, named)),
+                *(schema.downstream(self.routes.target) for schema in named),
+            ]
+        )
 
     def _taken_by(self, event: DdlEvent, subject: TableId, sharing: Iterable[TableSchema]) -> TableSchema | None:
         """The table that has the new name downstream."""

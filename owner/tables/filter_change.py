@@ -29,10 +29,10 @@ from typing import TypeVar
 from changefeed.config.tables.filter import Filter
 from changefeed.config.tables.routes import Routes
 from changefeed.errors import ConfigurationError
-from changefeed.event import OWN_DDL, DdlType
+from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
-from changefeed.table import TableId, TableKind, TableName, TableSchema
+from changefeed.table import TableId, TableKind, TableSchema
 from owner.ddl.stragglers import known_tables, named_tables, nameless
 from schema_store.store import MAX_OPERATIONS, FoldStep, SchemaStore, fold
 
@@ -110,7 +110,7 @@ def in_the_way(
 
 def _stays_open(record: DdlRecord, position: Position) -> bool:
     """From `position` on, the watch shows everything again, except the DDLs of Sluice's own: half of a copy made anew would be forgotten."""
-    return record.open and (record.position < position or record.event.type in OWN_DDL)
+    return record.open and (record.position < position or record.event.type.own)
 
 
 def may_take_names(records: Iterable[DdlRecord], position: Position) -> bool:
@@ -129,17 +129,6 @@ def with_free_names(
     taken = {schema.id for schema in found if schema.name in merged}
     waiting = nameless(records).keys()
     return waiting - taken, waiting & taken
-
-
-def abandoned_copies(
-    filter: Filter, living: Iterable[TableSchema], anew: AbstractSet[TableId]
-) -> tuple[TableName, ...]:
-    """The target's tables of copies made beside (`recopy.py`) that will never take a table's place. To be dropped first: nothing is known of them later."""
-    return tuple(
-        schema.beside.name
-        for schema in living
-        if schema.beside is not None and (schema.id in anew or not filter.wants_table(schema.name))
-    )
 
 
 def waits_for(blocking: Sequence[DdlRecord]) -> str:

@@ -43,7 +43,7 @@ class KnownTables:
         self.names = SettledNames(self._settled.versions)
         """Of the tables after the settled DDLs that have rows. The same object as long as no DDL is settled."""
         self.tip = self._settled.versions.apply_all(record.event for record in records if record.open)
-        self.beside = frozenset(schema.id for _, schema in self.settled if schema.beside is not None)
+        self.beside = frozenset(schema.id for _, schema in self.settled if schema.own_target)
         lives = ((schema.id, (first, schema)) for first, schema in self.settled)
         self.replicated = Shards((table, given) for table, life in lives if (given := self._given(life)) is not None)
 
@@ -58,7 +58,7 @@ class KnownTables:
         effects = before.versions.effects(record.event for record in new)
         touched = sorted({table for _, effect in effects for table in effect})
         lives = {table: self._settled.versions.life(table) for table in touched}
-        copied = {table for table, life in lives.items() if life is not None and life[1].beside is not None}
+        copied = {table for table, life in lives.items() if life is not None and life[1].own_target}
         self.beside = (self.beside - lives.keys()) | copied
         given = {table: self._given(life) for table, life in lives.items()}
         changed = {table: now for table, now in given.items() if now is not None and self.replicated.get(table) != now}

@@ -41,7 +41,7 @@ def inputs_of(
     chunks = {copy.number_from(step.range.lower): step.not_before for step in reading} if copy else {}
     routes = configuration.routes
     alone = routes.origins(routes.target(schema.name)) == frozenset({schema.name})
-    alone = schema.beside is not None or (alone and configuration.on_occupied is not OnOccupied.KEEP)
+    alone = schema.own_target or (alone and configuration.on_occupied is not OnOccupied.KEEP)
     messages = configuration.sink_traits.keeps_messages
     held_at = barrier.held.get(table)
     meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []

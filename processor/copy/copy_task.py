@@ -135,7 +135,7 @@ def _creation(resources: ChangefeedResources, schema: TableSchema, layout: Table
     present = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target])
     tables = {each.id: each.name for each in present if each is not None}
     routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
-    kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and schema.beside is None
+    kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and not schema.own_target
     logged = resources.copy_log is not None
     return creation_of(schema, target, routing, kept=kept, logged=logged, layout=layout)
 

@@ -58,7 +58,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from changefeed.errors import InvariantError
-from changefeed.event import DdlEvent, DdlType
+from changefeed.event import ENDING, DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records.copy import CopyStage
 from changefeed.table import TableId
@@ -254,7 +254,7 @@ def _follows(inputs: CopyInputs, position: Position) -> bool:
 def ends(ddl: DdlEvent, table: TableId) -> bool:
     """Whether the table no longer exists after this DDL, which holds it."""
     replaced = ddl.type is DdlType.RENAME and ddl.drop_target == table
-    return ddl.type in (DdlType.DROP, DdlType.DROP_DATABASE, DdlType.LEAVE) or replaced
+    return ddl.type in ENDING or replaced
 
 
 def harmless(ddl: DdlEvent) -> bool:

@@ -101,7 +101,7 @@ def steps_of(
     match action:
         case Begin(at):
             schema = _schema(schemas, table, at)
-            ours = copy is not None or schema.beside is not None
+            ours = copy is not None or schema.own_target
             yield PlannedStep(table, Prepare(schema=schema, ours=ours), at, StepSize.BRIEF)
         case CopyChunks(numbers) if copy is not None:
             for number in numbers:

@@ -143,7 +143,7 @@ class TableCopies:
             schema = schemas.at(table, checkpoint)
             if submit is None or leaving or table in still or schema is None:
                 continue
-            tasks = sharing if schema.beside is None else calmly
+            tasks = calmly if schema.own_target else sharing
             room = tasks.room(size_of_next(copy))
             begun = [begun.step.step for begun in self._begun.get(table, ())]
             inputs = inputs_of(copy, schema, around, begun, room)
@@ -192,7 +192,7 @@ class TableCopies:
 
     def _running_beside(self) -> int:
         begun = (each for of_table in self._begun.values() for each in of_table)
-        return len({each.task for each in begun if not each.task.done() and each.step.step.schema.beside is not None})
+        return len({each.task for each in begun if not each.task.done() and each.step.step.schema.own_target})
 
     def _take(self, table: TableId, copy: TableCopy | None, tick: CopyTick, now: float) -> bool:
         """Collects the finished steps of a table. Returns whether anything is to be written: finished chunks of the same part are one write."""

@@ -16,7 +16,7 @@ from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.config.tables.filter import EventRule, Filter, IgnoreWhere
 from changefeed.config.tables.routes import Route
 from changefeed.errors import ConfigurationError
-from changefeed.event import OWN_DDL, DdlType, RowType
+from changefeed.event import SHOWN_BY_STREAMS, RowType
 from node.configuration import NodeConfiguration
 from tests.deployment.helm import CHART, Chart, Manifest, Refused
 from tests.deployment.kubernetes import VERSIONS, Api
@@ -244,7 +244,7 @@ def test_the_schema_knows_each_key_of_a_changefeed() -> None:
     ]
     for properties, options in known:
         assert set(properties) == {field.alias or name for name, field in options.model_fields.items()}, options
-    events = {*RowType, *DdlType} - OWN_DDL - {DdlType.NEW_UUID, DdlType.UNKNOWN}
+    events = {*RowType, *SHOWN_BY_STREAMS}
     assert set(rule["ignore"]["items"]["enum"]) == {event.value for event in events}
 
 

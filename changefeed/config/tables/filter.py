@@ -32,7 +32,7 @@ from changefeed.capture import Capture
 from changefeed.config.options import Flag, Mistake, Options, did_you_mean, each_once, shown
 from changefeed.config.tables.match import MatchExpression
 from changefeed.config.tables.pattern import EVERYTHING, PatternList, TablePattern, literal
-from changefeed.event import OWN_DDL, DdlEvent, DdlType, RowType
+from changefeed.event import SHOWN_BY_STREAMS, DdlEvent, DdlType, RowType
 from changefeed.table import SYSTEM_DATABASES, TableName
 
 
@@ -44,7 +44,7 @@ class Disposition(StrEnum):
 
 
 _TYPES: dict[str, RowType | DdlType] = {
-    type_.value: type_ for type_ in (*RowType, *DdlType) if type_ not in OWN_DDL | {DdlType.NEW_UUID, DdlType.UNKNOWN}
+    type_.value: type_ for type_ in (*RowType, *DdlType) if isinstance(type_, RowType) or type_ in SHOWN_BY_STREAMS
 }
 
 

@@ -225,7 +225,7 @@ class Gate:
 
 def _copied_anew(following: TableSchema | None) -> bool:
     """DDLs of Sluice's own stand at times without a place in them; no event's own position is one."""
-    return following is not None and (following.beside is not None or not following.valid_from.token)
+    return following is not None and (following.own_target or not following.valid_from.token)
 
 
 def _span_of(window: Window) -> _Span:

@@ -158,7 +158,7 @@ class Mounter:
         return mounted
 
     def _mount_table(self, schema: TableSchema) -> MountedTable:
-        name = schema.beside.name if schema.beside is not None else self._route(schema.name)
+        name = schema.downstream(self._route)
         if name is None:
             raise InvariantError(
                 f"{schema.name} ({schema.id}): expected a target name for a replicated table, observed that the filter leaves it out"

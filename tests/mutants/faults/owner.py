@@ -209,9 +209,9 @@ OWNER = (
     ),
     Fault(
         "a table is not copied anew while the source has one place for its two DDLs",
-        "seen.lacks_place |= entered is None and",
-        "seen.lacks_place |= left is None and",
-        tests=("tests/unit/owner/tables/test_recopy.py",),
+        "self.lacks_place |= entered is None and",
+        "self.lacks_place |= left is None and",
+        tests=("tests/unit/owner/test_recopy.py",),
     ),
     Fault(
         "an idle source is not told to move on",

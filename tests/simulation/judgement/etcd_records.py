@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from changefeed.event import OWN_DDL, DdlType
+from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records.copy import CopyRecord, CopyStage
 from changefeed.records.ddl import Barrier, DdlRecord, DdlState
@@ -95,7 +95,7 @@ class EtcdRecords:
         return found
 
     def _recorded(self, key: str, record: DdlRecord) -> None:
-        if record.event.type in OWN_DDL and (key not in self.ddls or not record.open):
+        if record.event.type.own and (key not in self.ddls or not record.open):
             self._count(f"own DDL: {record.event.type} {record.state}")
         self.ddls[key] = record
         self.lives[placed(record.position)] = lives_in(record)

@@ -37,7 +37,7 @@ import bson
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.row_key import key_text
 from changefeed.errors import Divergence, HistoryLost
-from changefeed.event import OWN_DDL, DdlType
+from changefeed.event import DdlType
 from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState
@@ -349,7 +349,7 @@ class Judge:
         """A rename that a shard was the last to log, and which is gone, stands where Sluice has placed it. Its record is of any
         type: a rename out of the filter is a drop.
         """
-        if record.event.type in OWN_DDL:
+        if record.event.type.own:
             return
         at, ddls = placed(record.position), self._source.ddls
         ids = set(map(self._source.table_id, lives_in(record)))

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import owner.ddl.barrier
 import owner.decision
 import owner.owner
-import owner.tables.recopy
+import owner.recopy
 import owner.tables.wishes
 import processor.changefeed_processor
 import processor.job_ends
@@ -228,8 +228,8 @@ def _what_a_release_creates_is_no_straggler() -> AbstractContextManager[Any]:
 
 
 def _own_ddls_overtake_those_of_the_source() -> AbstractContextManager[Any]:
-    places = owner.tables.recopy.places
-    return patch("owner.tables.recopy.places", lambda barrier, highest, recorded: places(barrier, highest, ()))
+    places = owner.recopy.places
+    return patch("owner.recopy.places", lambda barrier, highest, recorded: places(barrier, highest, ()))
 
 
 def _a_table_enters_while_its_node_has_it() -> AbstractContextManager[Any]:
@@ -270,7 +270,7 @@ def _a_table_that_fails_is_moved_again_and_again() -> AbstractContextManager[Any
 
 
 def _a_lost_table_is_copied_as_it_was_known() -> AbstractContextManager[Any]:
-    return patch("owner.recording._may_lack_ddl", lambda *_: False)
+    return patch("owner.recopy._may_lack_ddl", lambda *_: False)
 
 
 OWNER_BUGS: Mapping[str, Bug] = {

@@ -17,7 +17,7 @@ from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
-from owner.tables import recopy
+from owner import recopy
 
 ID, TABLE = ChangefeedId("orders"), TableId("ab" * 16)
 LAYOUT, NOW = Layout("test"), datetime(2026, 11, 26, tzinfo=UTC)

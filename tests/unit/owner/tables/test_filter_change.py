@@ -22,8 +22,8 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.records.node import AssignedTable
 from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema, view_id
+from owner.recopy import abandoned_copies
 from owner.tables.filter_change import (
-    abandoned_copies,
     in_the_way,
     may_take_names,
     plan,

@@ -13,7 +13,7 @@ from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import InvariantError, SourceUnsupported
 from changefeed.position import Position, Window
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from owner.tables.recopy import begun
+from owner.recopy import begun
 from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
 from processor.task.rows.gate import Gate

@@ -29,17 +29,159 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from changefeed.config.configuration import Configuration, OnOccupied
-from changefeed.config.tables.filter import Disposition
+from changefeed.config.tables.filter import Disposition, Filter
 from changefeed.documents.document import EMPTY, Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Scope
+from changefeed.records.requests import TableVerb
 from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema, beside_name, definition_of
+from owner.ddl.scope import DdlClassifier
+from owner.ddl.stragglers import known_tables, nameless
+from owner.state import ChangefeedState, asked_about, bound_of, checkpoint_now, published
+from schema_store.definition import enters
 from schema_store.store import SchemaStore
+from schema_store.versions import SchemaVersions
+
+_MOST = 32
+"""Tables that begin in one decision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnDdls:
+    """To be recorded before all events that have arrived."""
+
+    tip: SchemaVersions
+    records: tuple[DdlRecord, ...] = ()
+    answers: frozenset[TableId] = frozenset()
+    """The tables whose users' requests are answered by it."""
+    unknown: DdlEvent | None = None
+    """A table that has to be looked up. Nothing may be recorded after `records` until it is."""
+    lacks_place: bool = False
+    """One has no place yet: the source has written nothing past the published barrier."""
+
+
+def own_ddls(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> OwnDdls:
+    if not state.beside and TableVerb.RECOPY not in state.wishes.requests.values():
+        return OwnDdls(tip=state.tip)
+    ended, wanted = sorted(_to_exchange(state)), sorted(_to_begin(state))
+    if not ended and not wanted:
+        return OwnDdls(tip=state.tip)
+    draft = _Draft(state, classifier, now)
+    for table in ended:
+        if not draft.exchange(table):
+            break
+    for table in wanted[:_MOST]:
+        if not draft.begin(table):
+            break
+    tip = state.tip
+    for record in draft.records:
+        tip = tip.apply(record.event)
+    return OwnDdls(
+        tip=tip,
+        records=tuple(draft.records),
+        answers=frozenset(draft.answers),
+        unknown=draft.unknown,
+        lacks_place=draft.lacks_place,
+    )
+
+
+class _Draft:
+    """Its methods return False once nothing more can be recorded."""
+
+    def __init__(self, state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> None:
+        self.records: list[DdlRecord] = []
+        self.answers: set[TableId] = set()
+        self.unknown: DdlEvent | None = None
+        self.lacks_place = False
+        self._state = state
+        self._classifier = classifier
+        self._now = now
+        self._without_name = nameless(state.records.values()).keys()
+        known_below, end = published(state.status, state.barrier), bound_of(state)
+        new = (event.position for event in state.arrived if event.position not in state.records)
+        first = next((position for position in new if position >= known_below), state.resolved)
+        highest = min([first, state.resolved, *([end] if end else [])])
+        self._free = places(known_below, highest, state.records)
+        self._source_is_quiet = highest == state.resolved
+
+    def exchange(self, table: TableId) -> bool:
+        tip = self._state.tip
+        schema, at = tip.latest(table), next(self._free, None)
+        self.lacks_place |= at is None and self._source_is_quiet
+        if at is None or schema is None or schema.beside is None or at <= schema.valid_from:
+            return False
+        target = self._classifier.routes.target(schema.name)
+        sharing = self._classifier.having(target, at, tip) - self._without_name
+        self.records.append(exchanged(schema, schema.beside, target, sharing, at, self._now))
+        return True
+
+    def begin(self, table: TableId) -> bool:
+        state = self._state
+        schema, left, entered = state.tip.latest(table), next(self._free, None), next(self._free, None)
+        self.lacks_place |= entered is None and self._source_is_quiet
+        if left is None or entered is None or schema is None or left <= schema.valid_from:
+            return False
+        stored, place = state.wishes.stragglers.get(table), state.checkpoints.of(table)
+        stands_at = min(left, place) if stored is not None and place is not None else left
+        looked_up = EMPTY
+        if _may_lack_ddl(state, table):
+            question = _question(schema, entered)
+            if asked_about(question) not in state.entered:
+                self.unknown = question
+                return False
+            looked_up = state.entered[asked_about(question)]
+        self.records += begun(
+            schema,
+            self._classifier.routes.target(schema.name),
+            (left, entered),
+            stands_at,
+            self._now,
+            looked_up=looked_up,
+            as_messages=state.info.configuration.sink_traits.keeps_messages,
+        )
+        self.answers.add(table)
+        return True
+
+
+def _may_lack_ddl(state: ChangefeedState, table: TableId) -> bool:
+    """Of a table that is lost, since its DDLs are not recorded; with a shard, those that this shard alone has logged are lost, too."""
+    stored = state.wishes.stragglers.get(table)
+    return stored is not None and stored.lost
+
+
+def _to_begin(state: ChangefeedState) -> Iterator[TableId]:
+    """The tables that users want copied anew and that can be. One that is about to be copied anew is not, a second time."""
+    without_name = nameless(state.records.values())
+    entering = {record.event.id for record in state.records.values() if record.open and enters(record.event)}
+    for table, verb in state.wishes.requests.items():
+        if verb is TableVerb.RECOPY and table not in without_name and table not in entering and possible(state, table):
+            yield table
+
+
+def _to_exchange(state: ChangefeedState) -> Iterator[TableId]:
+    """Those that are up to date, and that no DDL is open of."""
+    with_ddl = {table for record in state.records.values() if record.open for table in known_tables(record)}
+    for table in state.beside - state.wishes.stragglers.keys() - with_ddl:
+        at = state.checkpoints.of(table)
+        if at is not None and at >= checkpoint_now(state):
+            yield table
+
+
+def impossible(state: ChangefeedState) -> frozenset[TableId]:
+    """The tables that users want copied anew and that cannot be."""
+    wanted = {table for table, verb in state.wishes.requests.items() if verb is TableVerb.RECOPY}
+    return frozenset(wanted.difference(_to_begin(state))) if wanted else frozenset()
+
+
+def possible(state: ChangefeedState, table: TableId) -> bool:
+    schema = state.tip.latest(table)
+    return schema is not None and not obstacle(schema, state.info.configuration)
 
 
 def obstacle(table: TableSchema, configuration: Configuration) -> str:
@@ -70,7 +212,7 @@ def places(barrier: Position, highest: Position, recorded: Iterable[Position]) -
         ts = ts.next()
 
 
-def question(table: TableSchema, at: Position) -> DdlEvent:
+def _question(table: TableSchema, at: Position) -> DdlEvent:
     """To the source's catalog: what the table is like there. It knows the table by its last UUID."""
     id = table.uuids[-1] if table.uuids else table.id
     return DdlEvent(position=at, type=DdlType.ENTER, db=table.name.db, table=table.name, id=id, renamed_to=table.name)
@@ -145,3 +287,14 @@ def unfinished_copies(bases: Iterable[TableSchema], records: Iterable[DdlRecord]
     tip = versions.apply_all(record.event for record in known if record.open)
     copies = {schema.beside.name for of in (versions, tip) for _, schema in of.living() if schema.beside is not None}
     return tuple(sorted(copies))
+
+
+def abandoned_copies(
+    filter: Filter, living: Iterable[TableSchema], anew: AbstractSet[TableId]
+) -> tuple[TableName, ...]:
+    """Return the names at the target of the copies that will never take a table's place. To be dropped first: nothing is known of them later."""
+    return tuple(
+        schema.beside.name
+        for schema in living
+        if schema.beside is not None and (schema.id in anew or not filter.wants_table(schema.name))
+    )

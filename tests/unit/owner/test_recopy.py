@@ -21,9 +21,9 @@ from changefeed.records.requests import TableVerb
 from changefeed.records.status import Straggler
 from changefeed.sharded_history import ShardedHistory
 from changefeed.table import Beside, TableId, TableKind, TableName, definition_of
+from owner import recopy
 from owner.ddl.stragglers import NOTHING, StoredStraggler
 from owner.decision import Decision, LookUp, RecordDdls
-from owner.tables import recopy
 from owner.tables.wishes import Forget, TableWishes, after_release
 from sink.ddl import BeginAgain, DropTables, ReplaceView, Routing, downstream
 from tests.unit.owner.test_decision import NOW, A, B, Feed, at, barrier_of, ddl, status_of, table
