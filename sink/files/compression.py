@@ -9,10 +9,8 @@ from typing import Protocol
 
 import zstandard
 
-from changefeed.config.sinks.file_sink import Compression
+from changefeed.config.sinks.file_sink import COMPRESSION_LEVEL, Compression
 
-LEVEL = 1
-"""Of both: higher ones cost more time than they save bytes in rows."""
 SUFFIXES: Mapping[Compression, str] = {Compression.GZIP: ".gz", Compression.ZSTD: ".zst", Compression.NONE: ""}
 
 
@@ -24,9 +22,9 @@ class Compressor(Protocol):
 def compressor(compression: Compression) -> Compressor | None:
     match compression:
         case Compression.GZIP:
-            return zlib.compressobj(LEVEL, wbits=zlib.MAX_WBITS | 16)
+            return zlib.compressobj(COMPRESSION_LEVEL, wbits=zlib.MAX_WBITS | 16)
         case Compression.ZSTD:
-            return zstandard.ZstdCompressor(level=LEVEL).compressobj()
+            return zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compressobj()
         case Compression.NONE:
             return None
 

@@ -46,6 +46,10 @@ class Compression(StrEnum):
     NONE = "none"
 
 
+COMPRESSION_LEVEL = 1
+"""Of both: higher ones cost more time than they save bytes in rows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSinkOptions:
     place: StorePlace

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from changefeed.config.sinks.file_sink import Compression
-from sink.files.compression import LEVEL
+from changefeed.config.sinks.file_sink import COMPRESSION_LEVEL, Compression
 from sink.files.parquet.columns import REPEATED, SCHEMA, ParquetRow, schema_of
 
 _GROUP_BYTES = 16 << 20
@@ -25,7 +24,7 @@ class ParquetFile:
             pa.PythonFile(_Sink(store), mode="w"),
             schema_of(feed),
             compression=compression.value,
-            compression_level=None if compression is Compression.NONE else LEVEL,
+            compression_level=None if compression is Compression.NONE else COMPRESSION_LEVEL,
             use_dictionary=REPEATED,
             write_statistics=["pos", "op", "ns", "id", "ts"],
         )
