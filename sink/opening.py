@@ -11,7 +11,7 @@ from changefeed.config.uri import ConnectionUri
 from credentials.clients import Closable, Renewed
 from credentials.secret_files import SecretFiles
 from sink.blackhole import BlackholeSink
-from sink.files.file_sink import FileSink
+from sink.messages.files.file_sink import FileSink
 from sink.mongodb.mongo_sink import MongoSink, renewed_client
 from sink.sink import Sink, SourceFacts
 

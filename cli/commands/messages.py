@@ -21,11 +21,10 @@ from changefeed.errors import ConfigurationError
 from cli.command import reported
 from cli.output import print_line, print_note
 from credentials.logging import LogFormat, set_up
-from sink.files.reading.feed_directory import FeedDirectory
-from sink.files.reading.reader import Reader
-from sink.files.stores.opening import open_store
-from sink.reading.shown import FeedReader
-from sink.reading.stored_message import NOTHING, StoredMessage, Watermark
+from sink.messages.feed_reader import NOTHING, FeedReader, StoredMessage, Watermark
+from sink.messages.files.directory import open_store
+from sink.messages.files.feed_directory import FeedDirectory
+from sink.messages.files.file_reader import Reader
 
 _LOOK_AGAIN_SECONDS = 1.0
 _SHOWN = 80
@@ -93,8 +92,8 @@ def carry_out(wish: Wish, reader: FeedReader, feed: str, life: str) -> None:
         for _ in _looks(reader, follow=wish.follow):
             _show(reader, wish.table, feed)
         return
+    from sink.messages.replica import MongoReplica  # noqa: PLC0415 - as above
     from sink.mongodb.connection import connect  # noqa: PLC0415 - it loads the driver, a fifth of the start of any other command
-    from sink.reading.replica import MongoReplica  # noqa: PLC0415 - as above
 
     set_up(LogFormat.CONSOLE, logging.WARNING)
     with closing(MongoReplica(connect(wish.to), reader, feed, life)) as replica:

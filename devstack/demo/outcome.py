@@ -17,7 +17,7 @@ from cli.connection import Connection
 from devstack.demo.shop import DATABASE, Shop
 from devstack.mongodb.server import Client
 from devstack.stack import DevStack
-from sink.reading.stored_message import StoredMessage
+from sink.messages.feed_reader import StoredMessage
 
 _PATIENCE_SECONDS = 60.0
 _SHOWN = 150

@@ -12,7 +12,6 @@ from changefeed.position import Position
 from changefeed.records.status import LetterTotals
 from changefeed.table import TableId, TableName
 from credentials.secret_files import SecretFiles
-from sink.files.stores.opening import open_store
 from sink.kafka.brokers.clients import kafka_clients
 from sink.kafka.brokers.sender import Sender
 from sink.kafka.brokers.topic_admin import TopicAdmin
@@ -22,6 +21,7 @@ from sink.kafka.owner_log import KafkaDdlApplier, KafkaMarks, OwnerSender
 from sink.kafka.rows.large_rows import LargeRows
 from sink.kafka.rows.row_writer import KafkaDocumentLoader, KafkaRowWriter, RowTopics
 from sink.kafka.rows.topic_facts import TopicFacts
+from sink.messages.files.directory import open_store
 from sink.messages.formats import message_format
 from sink.receipt import Committer
 from sink.row import TargetTable

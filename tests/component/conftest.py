@@ -9,8 +9,8 @@ import pytest
 
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
-from sink.reading import replica
-from sink.reading.place import COLLECTION
+from sink.messages import replica
+from sink.messages.replica_place import COLLECTION
 from tests.component.sink.killed_reader import MORTAL, Death
 
 

@@ -34,11 +34,11 @@ import processor.task.rows.applier
 import processor.task.wide_window
 import processor.task.window_task
 import processor.task.worker_resources
-import sink.files.data_writer
-import sink.files.file_sink
 import sink.kafka.brokers.clients
 import sink.kafka.feed_claim
 import sink.kafka.reading.topic_reader
+import sink.messages.files.data_files
+import sink.messages.files.file_sink
 import sink.mongodb.mongo_sink
 import sink.mongodb.rows.write_run
 import source.opening

@@ -21,9 +21,8 @@ from typing import Any
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
+from sink.messages.feed_reader import Copied, CopyBegins, MessageGap, Rank, Round, Shown, StoredMessage
 from sink.messages.message_key import pos_after, pos_of, position_of
-from sink.reading.shown import Copied, CopyBegins, Rank, Round, Shown
-from sink.reading.stored_message import MessageGap, StoredMessage
 
 _NO_PLACE = pos_of(Position(ClusterTime(0, 0)))
 _END = "~"

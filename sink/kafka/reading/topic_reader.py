@@ -13,7 +13,7 @@ from changefeed.errors import SinkUnavailable
 from sink.kafka.brokers.clients import KafkaClients
 from sink.kafka.brokers.kafka_errors import sink_error, translated
 from sink.kafka.brokers.topic_admin import TopicAdmin
-from sink.reading.stored_message import MessageGap
+from sink.messages.feed_reader import MessageGap
 
 AT_ONCE = 5_000
 _WAIT_SECONDS = 0.5

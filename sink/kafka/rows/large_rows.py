@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from changefeed.config.sinks.kafka_sink import LargeRow
 from changefeed.errors import RowRejected
 from changefeed.table import TableId
-from sink.files.stores.store import Store
 from sink.kafka.brokers.clients import BATCH_BYTES
 from sink.kafka.brokers.sender import Addressed
 from sink.kafka.rows.topic_facts import TopicFacts
+from sink.messages.files.store import Store
 from sink.messages.message_format import POS, TABLE, KeyedMessage, claim_check, claim_name, key_only
 
 _FRAME = 512

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from devstack.mongodb.server import Client
+from sink.messages.replica import MongoReplica
+from sink.messages.replica_place import StoredPlace
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.rows.write_run import WriteRun
-from sink.reading.place import StoredPlace
-from sink.reading.replica import MongoReplica
 
 MORTAL = ((StoredPlace, "save"), (MongoDdlApplier, "apply"), (MongoReplica, "_empty"), (WriteRun, "_apply"))
 """What changes the target."""

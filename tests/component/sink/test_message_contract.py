@@ -16,8 +16,8 @@ from changefeed.documents.document import Document
 from changefeed.errors import TargetOccupied
 from changefeed.event import DdlType
 from sink.ddl import CreateTable, DropTables, RenameTable
+from sink.messages.feed_reader import StoredMessage
 from sink.messages.message_key import pos_of
-from sink.reading.stored_message import StoredMessage
 from tests.component.sink.messages import Messages, filed, in_topics
 from tests.component.sink.vocabulary import A, B, described, insert, moment, named, text_of
 from tests.simulation.messages.broker import ModelBroker

@@ -20,8 +20,8 @@ from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
 from sink.ddl import CreateIndexes, CreateTable, DropIndexes, DropTables, RenameTable
 from sink.kafka.reading import held_rows, topic_reader
+from sink.messages.replica import MongoReplica
 from sink.mongodb.connection import connect
-from sink.reading.replica import MongoReplica
 from sink.row import RowChange
 from tests.component.sink.killed_reader import Death, goes_on_from_each_step, state
 from tests.component.sink.messages import Messages, filed, in_topics

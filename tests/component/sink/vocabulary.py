@@ -12,7 +12,7 @@ from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
-from sink.reading.shown import Content, Copied, CopyBegins
+from sink.messages.feed_reader import Content, Copied, CopyBegins
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
 from sink.sink import NamedTables

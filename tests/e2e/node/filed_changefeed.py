@@ -13,7 +13,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_sink import FileSinkOptions
 from devstack.mongodb.server import Client
 from devstack.s3.faulty_proxy import Fault, FaultyProxy
-from sink.files.stores.opening import open_store
+from sink.messages.files.directory import open_store
 from tests.component.node.server_process import Server
 from tests.e2e.node.event_judge import judge
 from tests.independent_compare import differences

@@ -324,13 +324,13 @@ SINK = (
         "a file of a directory is not durable when it is committed",
         "            self._file.flush()\n            os.fsync(self._file.fileno())\n            _sync(self._path.parent)",
         "            self._file.flush()",
-        tests=("tests/unit/sink/files/test_directory.py",),
+        tests=("tests/unit/sink/messages/files/test_directory.py",),
     ),
     Fault(
         "a put-create in a directory replaces what is there",
         "                    os.link(beside, final)\n",
         "                    os.replace(beside, final)\n",
-        tests=("tests/unit/sink/files/test_directory.py",),
+        tests=("tests/unit/sink/messages/files/test_directory.py",),
     ),
     Fault(
         "a put-create in a bucket has no condition",

@@ -17,8 +17,8 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.files.reading.feed_directory import FeedDirectory
-from sink.files.reading.reader import Reader
+from sink.messages.files.feed_directory import FeedDirectory
+from sink.messages.files.file_reader import Reader
 from sink.messages.message_key import position_of
 from tests.simulation.clockwork.machine import Violation
 from tests.simulation.cluster import Cluster

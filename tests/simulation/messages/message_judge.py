@@ -18,8 +18,8 @@ from bson import json_util
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId
+from sink.messages.feed_reader import Copied, CopyBegins, FeedReader
 from sink.messages.message_key import position_of
-from sink.reading.shown import Copied, CopyBegins, FeedReader
 from tests.e2e.node.event_judge import promises
 from tests.simulation.clockwork.machine import Violation
 from tests.simulation.cluster import Cluster

@@ -14,8 +14,7 @@ from processor.copy.steps import CopyAnswer, CopyStep, MakeEmpty
 from processor.job_runs import Commits
 from processor.task.changefeed_resources import ChangefeedResources
 from processor.task.job import JobContext, JobOutcome, JobSpec
-from sink.files.leftovers import FileLeftovers
-from sink.files.owner_log import FileDdlApplier
+from sink.messages.files.feed_log import FileDdlApplier, FileLeftovers
 from tests.simulation.planted.bug import Bug
 
 

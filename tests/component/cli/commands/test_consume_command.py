@@ -10,7 +10,7 @@ import pytest
 from changefeed.table import TableName
 from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
-from sink.reading.place import COLLECTION
+from sink.messages.replica_place import COLLECTION
 from tests.component.node.server_process import run
 from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.vocabulary import A, insert, moment

@@ -12,14 +12,12 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.position import Window
 from changefeed.table import TableId
-from sink.files.committer import FileCommitter
-from sink.files.identity import FeedIdentity
-from sink.files.owner_log import FileDdlApplier, FileMarks
-from sink.files.reading.feed_directory import FeedDirectory
-from sink.files.reading.reader import Reader
-from sink.files.row_writer import FileDocumentLoader, FileRowWriter
-from sink.files.stores.opening import open_store
-from sink.files.stores.store import Store
+from sink.messages.files.directory import open_store
+from sink.messages.files.feed_directory import FeedDirectory
+from sink.messages.files.feed_log import FeedIdentity, FileCommitter, FileDdlApplier, FileMarks
+from sink.messages.files.file_reader import Reader
+from sink.messages.files.file_sink import FileDocumentLoader, FileRowWriter
+from sink.messages.files.store import Store
 from sink.receipt import Commit, CopyReceipt, Receipt
 from sink.row import RowChange
 from tests.component.sink.vocabulary import LIFE, A, described, moment, target, text_of

@@ -11,11 +11,10 @@ from changefeed.config.sinks.store_place import BucketPlace
 from changefeed.errors import ConfigurationError, SinkRefused, SinkUnavailable, SluiceError
 from devstack.ports import free_port
 from devstack.s3.faulty_proxy import Fault, FaultyProxy, Request
-from sink.files.stores.bucket import ObjectBucket
-from sink.files.stores.bucket_clients import bucket_client
-from sink.files.stores.opening import open_store
-from sink.files.stores.retries import RETRIES
-from sink.files.stores.upload import PART_BYTES
+from sink.messages.files.bucket import PART_BYTES, ObjectBucket
+from sink.messages.files.bucket_client import bucket_client
+from sink.messages.files.directory import open_store
+from sink.messages.files.store import RETRIES
 
 _LOST = (Fault.LOST_REQUEST, Fault.LOST_ANSWER, Fault.LATE_REQUEST, Fault.BROKEN, Fault.BUSY)
 

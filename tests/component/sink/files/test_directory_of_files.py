@@ -21,13 +21,17 @@ from changefeed.position import Position, Window
 from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableName
 from sink.ddl import BeginAgain, DropTables
-from sink.files.committer import FileCommitter
-from sink.files.identity import FeedIdentity
-from sink.files.leftovers import FileLeftovers
-from sink.files.owner_log import KEPT_MARKS, FileDdlApplier, FileMarks
-from sink.files.reading.feed_directory import FeedDirectory
+from sink.messages.feed_reader import MessageGap, Watermark
+from sink.messages.files.feed_directory import FeedDirectory
+from sink.messages.files.feed_log import (
+    KEPT_MARKS,
+    FeedIdentity,
+    FileCommitter,
+    FileDdlApplier,
+    FileLeftovers,
+    FileMarks,
+)
 from sink.messages.message_key import pos_of
-from sink.reading.stored_message import MessageGap, Watermark
 from sink.receipt import Commit, CopyEnd
 from tests.component.sink.files.feed import IDENTITY, Feed, copied
 from tests.component.sink.vocabulary import NOTHING_SEEN, A, B, copy_end, described, entered, insert, moment, recorded

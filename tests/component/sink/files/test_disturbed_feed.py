@@ -21,11 +21,11 @@ from changefeed.position import Window
 from changefeed.table import TableName
 from devstack.s3.faulty_proxy import Fault, FaultyProxy, Request
 from sink.ddl import CreateTable, RenameTable
-from sink.files.leftovers import FileLeftovers
-from sink.files.stores.bucket import ObjectBucket
-from sink.files.stores.bucket_clients import bucket_client
 from sink.messages.extended_json import to_json
-from sink.reading.stored_message import StoredMessage
+from sink.messages.feed_reader import StoredMessage
+from sink.messages.files.bucket import ObjectBucket
+from sink.messages.files.bucket_client import bucket_client
+from sink.messages.files.feed_log import FileLeftovers
 from sink.receipt import Commit
 from sink.row import RowChange
 from tests.component.sink.files.feed import IDENTITY, Feed, copied

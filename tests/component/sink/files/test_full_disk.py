@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from changefeed.errors import SinkUnavailable
-from sink.files.leftovers import FileLeftovers
+from sink.messages.files.feed_log import FileLeftovers
 from tests.component.sink.files.feed import IDENTITY, Feed
 from tests.component.sink.vocabulary import A, insert, moment
 

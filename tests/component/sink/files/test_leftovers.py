@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from changefeed.errors import SinkRefused, SinkUnavailable
-from sink.files.leftovers import FileLeftovers
-from sink.files.stores.store import Store
+from sink.messages.files.feed_log import FileLeftovers
+from sink.messages.files.store import Store
 from sink.receipt import Commit
 from tests.component.sink.files.feed import IDENTITY, Feed, copied
 from tests.component.sink.vocabulary import A, described, insert, moment

@@ -13,9 +13,9 @@ import pytest
 
 from changefeed.errors import SinkUnavailable
 from changefeed.event import RowType
-from sink.files.parquet.columns import SCHEMA
-from sink.files.row_writer import FileRowWriter
-from sink.files.stores.store import NewFile, Store
+from sink.messages.files.file_sink import FileRowWriter
+from sink.messages.files.parquet import SCHEMA
+from sink.messages.files.store import NewFile, Store
 from sink.receipt import Commit
 from sink.row import RowChange
 from tests.component.sink.files.feed import Feed, copied

@@ -9,10 +9,9 @@ import pytest
 from changefeed.config.sinks.file_sink import FileSinkOptions
 from changefeed.errors import SinkRefused, SinkUnavailable
 from devstack.s3.server import PAGE
-from sink.files.stores.directory import Directory
-from sink.files.stores.opening import open_store
-from sink.files.stores.store import Store, create_same
-from sink.files.stores.upload import PART_BYTES
+from sink.messages.files.bucket import PART_BYTES
+from sink.messages.files.directory import Directory, open_store
+from sink.messages.files.store import Store, create_same
 from tests.simulation.messages.store import ModelStore
 
 

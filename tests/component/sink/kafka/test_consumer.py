@@ -24,11 +24,11 @@ from changefeed.errors import ConfigurationError, NotFoundError, SinkRefused
 from devstack.kafka.broker import KafkaBroker
 from devstack.kafka.security import KafkaSecurity
 from devstack.mongodb.security import ADMINISTRATOR
-from sink.files.stores.opening import open_store
 from sink.kafka.brokers.clients import kafka_clients
 from sink.kafka.reading import held_rows, topic_reader
 from sink.kafka.reading.kafka_reader import KafkaReader
-from sink.reading.stored_message import MessageGap, StoredMessage
+from sink.messages.feed_reader import MessageGap, StoredMessage
+from sink.messages.files.directory import open_store
 from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.vocabulary import LIFE, A, insert, moment, named, text_of
 from tests.until import PATIENCE_SECONDS, until

@@ -30,6 +30,7 @@ from sink.ddl import (
     ShardTable,
     Skip,
 )
+from sink.messages.feed_reader import StoredMessage
 from sink.messages.message import (
     Message,
     copy_end_message,
@@ -40,7 +41,6 @@ from sink.messages.message import (
 )
 from sink.messages.message_key import pos_after, pos_of
 from sink.messages.row_message import BsonRows, JsonRows
-from sink.reading.stored_message import StoredMessage
 from sink.receipt import CopyEnd
 from sink.row import RowChange, RowDetails, TargetTable
 from tests.json_schema import violations

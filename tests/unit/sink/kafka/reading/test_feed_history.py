@@ -11,9 +11,8 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from sink.kafka.reading.feed_history import FeedHistory, just_before
+from sink.messages.feed_reader import NOTHING, Copied, CopyBegins, MessageGap, Round, Shown, StoredMessage, Watermark
 from sink.messages.message_key import pos_after, pos_of
-from sink.reading.shown import Copied, CopyBegins, Round, Shown
-from sink.reading.stored_message import NOTHING, MessageGap, StoredMessage, Watermark
 
 _A, _B = "aa" * 16, "bb" * 16
 _SCHEMA: dict[str, Any] = {"kind": "collection", "options": {}, "indexes": [], "shardKey": None}

@@ -18,12 +18,10 @@ from typing import Any, NamedTuple
 
 from changefeed.position import Position, Window
 from changefeed.table import TableId
-from sink.files.manifest import Manifest
-from sink.files.reading.chain import chain
-from sink.files.reading.feed_directory import FeedDirectory
+from sink.messages.feed_reader import NOTHING, Content, Copied, CopyBegins, Rank, Round, Shown, StoredMessage, Watermark
+from sink.messages.files.feed_directory import FeedDirectory
+from sink.messages.files.manifest import Manifest, chain
 from sink.messages.message_key import pos_after, pos_of, position_of
-from sink.reading.shown import Content, Copied, CopyBegins, Rank, Round, Shown
-from sink.reading.stored_message import NOTHING, StoredMessage, Watermark
 from sink.receipt import CopyReceipt, Receipt
 
 

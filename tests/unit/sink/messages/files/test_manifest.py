@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
-from sink.files.reading.chain import chain
-from sink.reading.stored_message import MessageGap
+from sink.messages.feed_reader import MessageGap
+from sink.messages.files.manifest import chain
 
 
 def _at(seconds: int) -> Position:

@@ -8,6 +8,9 @@ call puts a token of its own beside the content, and looks whose token is there:
 
 A file of rows goes up in parts, so that memory holds one part however large it is. Nobody sees it before it is complete. A small one is
 one put.
+
+`Upload` is such a file. If the answer to its completion is lost, the client asks again, and the upload is not known any more: the token beside the object tells
+whether that was this one.
 """
 
 from __future__ import annotations
@@ -21,11 +24,12 @@ from botocore.exceptions import ClientError
 
 from changefeed.config.sinks.store_place import BucketPlace
 from changefeed.errors import SinkRefused, SinkUnavailable, SluiceError
-from sink.files.stores.bucket_errors import BROKEN_CONTENT, is_absent, is_conflict, is_taken, translated
-from sink.files.stores.upload import TOKEN, Upload
+from sink.messages.files.bucket_client import BROKEN_CONTENT, is_absent, is_conflict, is_taken, translated
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import CompletedPartTypeDef
+
 
 _CONFLICTS = 5
 _READS = 3
@@ -171,3 +175,80 @@ class ObjectBucket:
     def _check_upload(self, name: str) -> None:
         self.new(f"{name}-data/0").begin()
         self.tidy(f"{name}-data")
+
+
+PART_BYTES = 8 << 20
+"""An upload has at most 10,000 parts, and a file of rows at most 4 GiB."""
+TOKEN = "sluice-token"  # noqa: S105 - the name of an object's metadata
+
+
+class Upload:
+    def __init__(self, client: Callable[[], S3Client], bucket: str, key: str, what: str) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._key = key
+        self._what = what
+        self._token = secrets.token_hex(8)
+        self._buffer = bytearray()
+        self._upload: str | None = None
+        self._parts: list[CompletedPartTypeDef] = []
+
+    def write(self, content: bytes) -> None:
+        self._buffer += content
+        while len(self._buffer) >= PART_BYTES:
+            part = bytes(memoryview(self._buffer)[:PART_BYTES])
+            del self._buffer[:PART_BYTES]
+            self._send(part)
+
+    def end(self) -> None:
+        if self._upload is None:
+            with translated(self._what):
+                self._client().put_object(Bucket=self._bucket, Key=self._key, Body=bytes(self._buffer))
+        else:
+            if self._buffer:
+                self._send(bytes(self._buffer))
+            self._complete(self._upload)
+        self._buffer.clear()
+
+    def begin(self) -> str:
+        with translated(self._what):
+            begun = self._client().create_multipart_upload(
+                Bucket=self._bucket, Key=self._key, Metadata={TOKEN: self._token}
+            )
+        self._upload = begun["UploadId"]
+        return self._upload
+
+    def close(self) -> None:
+        self._buffer.clear()
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            with suppress(SluiceError), translated(self._what):
+                self._client().abort_multipart_upload(Bucket=self._bucket, Key=self._key, UploadId=upload)
+
+    def _send(self, part: bytes) -> None:
+        upload = self._upload or self.begin()
+        number = len(self._parts) + 1
+        with translated(self._what):
+            stored = self._client().upload_part(
+                Bucket=self._bucket, Key=self._key, UploadId=upload, PartNumber=number, Body=part
+            )
+        self._parts.append({"ETag": stored["ETag"], "PartNumber": number})
+
+    def _complete(self, upload: str) -> None:
+        with translated(self._what):
+            try:
+                self._client().complete_multipart_upload(
+                    Bucket=self._bucket, Key=self._key, UploadId=upload, MultipartUpload={"Parts": self._parts}
+                )
+            except ClientError as error:
+                if not is_absent(error) or not self._is_there():
+                    raise
+
+    def _is_there(self) -> bool:
+        try:
+            found = self._client().head_object(Bucket=self._bucket, Key=self._key)
+        except ClientError as error:
+            if not is_absent(error):
+                raise
+            return False
+        return found["Metadata"].get(TOKEN) == self._token

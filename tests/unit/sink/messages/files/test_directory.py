@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sink.files.stores.directory import Directory
+from sink.messages.files.directory import Directory
 
 
 class Disk:

@@ -33,14 +33,13 @@ from sink.ddl import (
     ShardTable,
     names_of,
 )
+from sink.messages.feed_reader import Copied, CopyBegins, FeedReader, Rank, Round, Shown, StoredMessage
+from sink.messages.replica_place import Begun, ReplicaPlace, StoredPlace, step_of
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.errors import translated
 from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.mongodb.rows.write_run import WriteRun
-from sink.reading.place import Begun, ReplicaPlace, StoredPlace, step_of
-from sink.reading.shown import Copied, CopyBegins, FeedReader, Rank, Round, Shown
-from sink.reading.stored_message import StoredMessage
 from sink.row import RowChange, TargetTable
 
 _ROWS, _BYTES = 2_000, 16 << 20

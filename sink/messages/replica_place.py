@@ -27,10 +27,9 @@ from pymongo.write_concern import WriteConcern
 from changefeed.errors import FencedError, SinkRefused
 from changefeed.records.ddl import Observation
 from changefeed.table import TableId
+from sink.messages.feed_reader import NOTHING, Rank, Round, Shown, Watermark
 from sink.mongodb.connection import Client
 from sink.mongodb.errors import translated
-from sink.reading.shown import Rank, Round, Shown
-from sink.reading.stored_message import NOTHING, Watermark
 
 COLLECTION = "sluice", "readers"
 _OBSERVATION = TypeAdapter(Observation)

@@ -1,14 +1,17 @@
-"""`Store`: what a sink of files needs of the place where its files are. Pure.
+"""`Store`: what a sink of files needs of the place where its files are.
 
 A name is a path within the place, `log/7/000000000001.json`. A file has its whole content or does not exist, and is never changed: there is
 no operation that replaces one. `create` decides between writers; everything else needs no order.
 
 An operation that failed with `SinkUnavailable` may have happened, and may still happen later. Callers repeat what can be repeated: a name
 that nobody else uses, or the same content under the same name.
+
+`RETRIES` counts how often this process has sent a request to a store again. For metrics.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import Protocol
 
 
@@ -58,3 +61,20 @@ class Store(Protocol):
 def create_same(store: Store, name: str, content: bytes) -> bool:
     """As `create`; True too if the file exists with this content: an earlier attempt wrote it."""
     return store.create(name, content) or store.read(name) == content
+
+
+class Retries:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self._count += count
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+
+RETRIES = Retries()

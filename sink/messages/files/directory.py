@@ -2,6 +2,8 @@
 
 `create` is a conditional put: the content is written beside, made durable, and linked to its name, which fails if the name exists. So a
 file has its whole content or does not exist, and one of several writers wins. NFS and local file systems link atomically.
+
+`open_store` opens it, or a bucket, as a URI says.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from changefeed.config.sinks.store_place import DirectoryPlace, StorePlace
 from changefeed.errors import SinkRefused, SinkUnavailable, SluiceError
+from credentials.secret_files import SecretFiles
+from sink.messages.files.store import Store
 
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _BESIDE = ".part"
@@ -139,3 +144,13 @@ def _sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def open_store(place: StorePlace, files: SecretFiles | None = None) -> Store:
+    """Reaches nothing yet. `files`: from which credentials may be read, if not those that this process was started with."""
+    if isinstance(place, DirectoryPlace):
+        return Directory(place.path)
+    from sink.messages.files.bucket import ObjectBucket  # noqa: PLC0415 - it loads the client of S3, which takes time and memory
+    from sink.messages.files.bucket_client import bucket_client  # noqa: PLC0415 - as above
+
+    return ObjectBucket(place, lambda: bucket_client(place, files))

@@ -13,12 +13,12 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.errors import NotFoundError
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.files.compression import decompressed, plain_name
-from sink.files.identity import FeedIdentity
-from sink.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest, schema_name
-from sink.files.stores.store import Store
+from sink.messages.feed_reader import MessageGap, StoredMessage, Watermark
+from sink.messages.files.data_files import decompressed, plain_name
+from sink.messages.files.feed_log import FeedIdentity
+from sink.messages.files.manifest import CHECKPOINT, COPIED, DDL, IDENTITY, LOG, SCHEMA, Manifest, schema_name
+from sink.messages.files.store import Store
 from sink.messages.message_key import position_of
-from sink.reading.stored_message import MessageGap, StoredMessage, Watermark
 from sink.receipt import Receipt
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -121,7 +121,7 @@ def _decoded(raw: bytes) -> StoredMessage:
 
 
 def _of_parquet(stored: bytes) -> Iterator[StoredMessage]:
-    from sink.files.parquet.parquet_messages import parquet_messages  # noqa: PLC0415 - pyarrow takes time and memory to load
+    from sink.messages.files.parquet import parquet_messages  # noqa: PLC0415 - pyarrow takes time and memory to load
 
     return (StoredMessage(message.pos, message.table, message.bson) for message in parquet_messages(stored))
 

@@ -18,9 +18,16 @@ A range says: every message of these tables from `from` to before `to` is in `fi
 end, or what a table has already. A reader follows each table from range to range; ranges that do not meet are a gap. Ranges that
 overlap cost nothing: nodes that wrote the same twice wrote the same messages.
 
-A sealed manifest is the last one of its node (`leftovers.py`), and says nothing else.
+A sealed manifest is the last one of its node (`FileLeftovers`), and says nothing else.
 
 A copy says: `files` have documents of the table, read between two times, for the copy that began at `start`.
+
+`chain` says which part of which manifest shows a table from one position to another, without a gap. A worked example. Node 1 died after its second commit and before etcd knew of it; node 2 ran the window again, with another end:
+
+    manifest 1    [100, 110)
+    manifest 2    [110, 120)
+    manifest 3         [115, 130)       from 100 to 125: 1 [100, 110), 2 [110, 120), 3 [120, 125)
+    manifest 4                [131, 140)    from 125 to 135: a gap, nothing holds 130 to 131
 """
 
 from __future__ import annotations
@@ -30,12 +37,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from changefeed.table import TableId
+from sink.messages.feed_reader import MessageGap
 from sink.messages.message_key import pos_of, position_of
 from sink.receipt import CopyReceipt, Receipt
 
@@ -145,3 +153,28 @@ def _files(files: Iterable[Receipt]) -> list[dict[str, Any]]:
 
 def _parsed(files: Iterable[dict[str, Any]]) -> tuple[Receipt, ...]:
     return tuple(Receipt(**file) for file in files)
+
+
+M = TypeVar("M")
+
+
+def chain(
+    table: str, ranges: Iterable[tuple[Window, M]], start: Position, end: Position, *, whole: bool = True
+) -> list[tuple[Window, M]]:
+    """`ranges`: those of the table, in any order. Not `whole`: as far as they meet."""
+    found: list[tuple[Window, M]] = []
+    at = start
+    for window, manifest in sorted(ranges, key=lambda each: (each[0].start, each[0].end)):
+        if window.end <= at or at >= end:
+            continue
+        if window.start > at:
+            break
+        reached = min(window.end, end)
+        found.append((Window(at, reached), manifest))
+        at = reached
+    if whole and at < end:
+        raise MessageGap(
+            f"table {table}: expected its messages from {at} on, up to {end}, found none in any manifest; files of the directory are "
+            f"missing, or a node could not see what another one wrote: restore the files, or create the changefeed again"
+        )
+    return found

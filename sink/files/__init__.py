@@ -1,1 +1,0 @@
-"""The sink that writes messages into files of a directory that all nodes share, and the reader of such a directory."""

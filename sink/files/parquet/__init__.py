@@ -1,1 +1,0 @@
-"""Messages of rows as rows of Parquet files, with one schema for all tables."""

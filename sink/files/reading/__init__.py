@@ -1,1 +1,0 @@
-"""The reference reader of a directory of files: it knows nothing but the files."""

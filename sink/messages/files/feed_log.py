@@ -1,0 +1,284 @@
+"""The log of a feed: all files but those with rows. It says whose files these are, what is committed, which DDL there was, and how far it is.
+
+`FeedIdentity`: whose files these are. One changefeed, since one start: restarted, it begins again from nothing, and needs another place.
+
+`FileCommitter`: makes visible what tasks wrote, by one manifest.
+
+    schema versions   put-create, before the manifest that has their first rows
+    manifest          log/<node epoch>/<number>.json, put-create
+    confirmation      the store is this changefeed's, and not the empty directory that is there without its file system
+
+A node's epoch is its own, so nodes never compete for a name. A number that is taken was an earlier try of this node, and the next one is
+tried; or the node counts as gone (`FileLeftovers`), and may not commit any more. A crash between two steps leaves versions that nobody
+needs, or a manifest whose window is run again: ranges then overlap.
+
+`FileDdlApplier`, `FileMarks`: what the owner writes into a sink of files, DDL and watermarks.
+
+A DDL is one file whose name is its position. However often it is written, by whichever owner, it is the same file with the same content.
+A mark says that everything before its position is there. It is true for ever, so a mark of an old owner that comes late does no harm:
+a reader takes the highest of the newest ones.
+
+    a table begins again    its schema, then the DDL
+
+Nothing else need say that schema: a copy that is interrupted at once begins at the interruption. A crash between the two leaves a schema
+that nobody needs.
+
+`FileLeftovers`: removes what nodes that are gone wrote and never committed.
+
+    seal      log/<epoch>/<number>.json, by put-create behind the node's last manifest: under this epoch nothing can be committed any more
+    remove    each file in data/<epoch>/ that no manifest of this epoch names
+
+A node that lives on without its session finds the seal when it commits, and is refused; its window is run again by another node. So it is
+safe to be wrong about who is gone. A task of such a node may still write files; they are removed in the next owner's term.
+
+The manifests are read by their numbers, and not as a listing shows them, because a listing may be old on a network file system. A
+put-create is not: numbers have no holes, so each one below the seal is a manifest that must be there.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.errors import DdlAmbiguous, SinkRefused, SinkUnavailable, TargetOccupied
+from changefeed.position import Position
+from changefeed.records.ddl import DdlRecord, Observation
+from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, Skip
+from sink.messages.files.manifest import (
+    CHECKPOINT,
+    DATA,
+    DDL,
+    IDENTITY,
+    LOG,
+    VERSION,
+    Manifest,
+    copied_name,
+    number_name,
+    number_of,
+    place_name,
+    schema_name,
+)
+from sink.messages.files.store import Store, create_same
+from sink.messages.message import ddl_message, recopy_message, schema_message, watermark_message
+from sink.messages.message_key import pos_of
+from sink.receipt import Commit, CopyEnd
+from sink.sink import NamedTables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedIdentity:
+    """`life`: differs for each creation and each restart of a changefeed."""
+
+    feed: str
+    life: str
+
+    def claim(self, store: Store) -> None:
+        """When the changefeed begins. The store is its own from now on, if it was nobody's. Raises if it is another one's."""
+        store.check()
+        store.create(IDENTITY, self._content)
+        self.confirm(store)
+
+    def confirm(self, store: Store) -> None:
+        """Raises if this is not the store of this changefeed.
+
+        Where its file system is not mounted there is an empty directory, or none. So whoever writes a file that counts confirms *behind* it,
+        before a checkpoint passes it.
+        """
+        found = store.read(IDENTITY)
+        if found is None:
+            raise SinkUnavailable(
+                f"{store}: expected {IDENTITY} of changefeed {self.feed!r}, found none; {store.if_empty}"
+            )
+        if found != self._content:
+            raise TargetOccupied(
+                f"changefeed {self.feed!r}: {store} has the files of {found.decode(errors='replace')}, expected none or "
+                f"those of {self._content.decode()}; a changefeed that begins again needs an empty place"
+            )
+
+    @property
+    def _content(self) -> bytes:
+        return json.dumps({"v": VERSION, "feed": self.feed, "life": self.life}).encode()
+
+
+class FileCommitter:
+    def __init__(self, identity: FeedIdentity, store: Store, epoch: int) -> None:
+        """`epoch`: the node's."""
+        self._identity = identity
+        self._store = store
+        self._log = f"{LOG}/{epoch}"
+        self._lock = threading.Lock()
+        self._number: int | None = None
+        self._described: set[tuple[TableId, Position]] = set()
+
+    def commit(self, commit: Commit) -> None:
+        feed = self._identity.feed
+        manifest = Manifest(feed=feed, ranges=commit.ranges, files=commit.files, copies=commit.copies).json()
+        with self._lock:
+            if self._number is None:
+                self._number = max((number_of(name) for name in self._store.names(self._log)), default=0)
+            for schema, name in commit.tables:
+                version = schema.id, schema.valid_from
+                if version not in self._described:
+                    described = schema_name(schema.id, schema.valid_from)
+                    self._store.create(described, schema_message(feed, schema, name).json())
+                    self._described.add(version)
+            while not self._store.create(f"{self._log}/{number_name(self._number)}", manifest):
+                self._refuse_sealed(self._number)
+                self._number += 1
+            self._number += 1
+            self._confirm()
+
+    def _confirm(self) -> None:
+        try:
+            self._identity.confirm(self._store)
+        except SinkUnavailable:
+            self._number = None
+            self._described.clear()
+            raise
+
+    def _refuse_sealed(self, number: int) -> None:
+        name = f"{self._log}/{number_name(number)}"
+        content = self._store.read(name)
+        if content is not None and Manifest.parse(content).sealed:
+            raise SinkRefused(
+                f"{self._store}/{name}: nothing more is committed, because the node of this epoch counts as gone; "
+                f"restart this node if it is not"
+            )
+
+
+KEPT_MARKS = 64
+_NONE: Mapping[TableId, Position] = MappingProxyType({})
+_ALWAYS = Position(ClusterTime(0, 0))
+
+
+class FileDdlApplier:
+    """Without a record, `apply` makes the views with which a changefeed starts, and prepares or completes a copy at another sink: here there is
+    nothing to prepare.
+    """
+
+    def __init__(self, identity: FeedIdentity, store: Store) -> None:
+        self._identity = identity
+        self._store = store
+
+    def observe(self, names: Iterable[TableName]) -> Observation:
+        return Observation(tables=dict.fromkeys(names))
+
+    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:  # noqa: ARG002 - nothing is compared
+        if isinstance(ddl, Skip):
+            return ddl.note
+        if isinstance(ddl, BeginAgain):
+            self._describe(ddl.schema, ddl.name)
+        message = ddl_message(self._identity.feed, record, ddl) if record is not None else None
+        if record is not None and message is not None:
+            self._put(f"{DDL}/{place_name(record.position)}.json", message.json())
+        if record is None and isinstance(ddl, CreateTable) and "viewOn" in ddl.options.decode():
+            view = TableSchema(
+                id=view_id(ddl.name), name=ddl.name, kind=TableKind.VIEW, options=ddl.options, valid_from=_ALWAYS
+            )
+            self._describe(view, ddl.name)
+        return ""
+
+    def _describe(self, schema: TableSchema, name: TableName) -> None:
+        message = schema_message(self._identity.feed, schema, name)
+        self._store.create(schema_name(schema.id, schema.valid_from), message.json())
+        self._identity.confirm(self._store)
+
+    def begin(self, tables: NamedTables) -> None:
+        """The windows of a table that is not copied describe it."""
+        for schema, name in tables:
+            self._describe(schema, name)
+
+    def recopy(self, table: TableId, name: TableName, at: Position) -> None:
+        """The table is empty from there, and is copied again."""
+        message = recopy_message(self._identity.feed, table, name, at)
+        self._put(f"{DDL}/{place_name(at)}.recopy.{table}.json", message.json())
+
+    def copied(self, end: CopyEnd) -> None:
+        content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": end.table, "start": pos_of(end.start)})
+        self._store.create(copied_name(end.table, end.start), content.encode())
+        self._identity.confirm(self._store)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _put(self, name: str, content: bytes) -> None:
+        same = create_same(self._store, name, content)
+        self._identity.confirm(self._store)
+        if not same:
+            raise DdlAmbiguous(
+                f"{self._store}/{name}: expected {content.decode()}, found another DDL of this position; compare the two, "
+                f"and remove the file if it is wrong"
+            )
+
+
+class FileMarks:
+    """For one owner's term. `mark` is called with rising positions. `behind`: tables that are not as far, each with its own position."""
+
+    def __init__(self, identity: FeedIdentity, store: Store) -> None:
+        self._identity = identity
+        self._store = store
+        self._number: int | None = None
+
+    def mark(self, at: Position, behind: Mapping[TableId, Position] = _NONE, tables: Iterable[TableName] = ()) -> None:  # noqa: ARG002 - the mark is about all
+        if self._number is None:
+            self._identity.confirm(self._store)
+            self._number = max((number_of(name) + 1 for name in self._store.names(CHECKPOINT)), default=0)
+        content = watermark_message(self._identity.feed, at, behind).json()
+        while not self._store.create(f"{CHECKPOINT}/{number_name(self._number)}", content):
+            self._number += 1
+        self._identity.confirm(self._store)
+        if self._number >= KEPT_MARKS:
+            self._store.remove(f"{CHECKPOINT}/{number_name(self._number - KEPT_MARKS)}")
+        self._number += 1
+
+
+class FileLeftovers:
+    def __init__(self, identity: FeedIdentity, store: Store) -> None:
+        self._identity = identity
+        self._store = store
+        self._swept: set[str] = set()
+
+    def sweep(self, gone: Callable[[int], bool]) -> int:
+        """`gone`: whether the node of this epoch is. Returns how many files were removed."""
+        self._identity.confirm(self._store)
+        epochs = {name for folder in (LOG, DATA) for name in self._store.names(folder) if name.isdigit()}
+        removed = 0
+        for epoch in sorted(epochs - self._swept):
+            if gone(int(epoch)):
+                removed += self._sweep(epoch)
+                self._swept.add(epoch)
+        return removed
+
+    def _sweep(self, epoch: str) -> int:
+        named = {file.name for manifest in self._sealed(epoch) for file in manifest.all_files}
+        folder = f"{DATA}/{epoch}"
+        unnamed = [name for name in self._store.names(folder) if f"{folder}/{name}" not in named]
+        for name in unnamed:
+            self._store.remove(f"{folder}/{name}")
+        self._store.tidy(folder)
+        return len(unnamed)
+
+    def _sealed(self, epoch: str) -> Iterator[Manifest]:
+        """The node's manifests, of which there will be no more."""
+        log = f"{LOG}/{epoch}"
+        seal = Manifest(feed=self._identity.feed, ranges={}, sealed=True).json()
+        number = max(map(number_of, self._store.names(log)), default=0)
+        while not self._store.create(f"{log}/{number_name(number)}", seal):
+            if self._manifest(log, number).sealed:
+                break
+            number += 1
+        return (self._manifest(log, earlier) for earlier in range(number))
+
+    def _manifest(self, log: str, number: int) -> Manifest:
+        name = f"{log}/{number_name(number)}"
+        content = self._store.read(name)
+        if content is None:
+            raise SinkUnavailable(
+                f"{self._store}/{name}: expected this manifest, since a later one is there; found none. Nothing was removed"
+            )
+        return Manifest.parse(content)

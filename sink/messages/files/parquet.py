@@ -1,0 +1,266 @@
+"""`ParquetFile`: a data file with rows in columns, which are the same for every table and every version of the format.
+
+    pos, op, ns, id, schema           as in the messages
+    ts, increment                     the cluster time: its seconds as a moment, and its increment
+    wall                              the source's clock, where the source says it
+    txn_session, txn_number           the transaction that the change was part of
+    key, after, update, before        canonical Extended JSON, as in the messages; null where the document has no JSON
+    key_bson, after_bson, ..          the same documents, exact for every value
+    images                            which images the changefeed asked for and found
+
+Nothing is inferred from documents: a table whose documents change has the same columns. A column that a message has nothing for is null.
+The version of the format and the changefeed stand in the file's metadata, as `sluice.v` and `sluice.feed`.
+
+`ParquetRows` makes row changes and copied documents rows of such a file, and is called for each change. `parquet_messages` makes its rows
+messages of the format `sluice` again, in BSON, from its exact columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import bson
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.sinks.file_sink import COMPRESSION_LEVEL, Compression
+from sink.messages.extended_json import NoJson, to_json
+from sink.messages.message_key import AFTER_ALL, key_json, pos_of
+from sink.messages.row_message import COPIED, OPS, VERSION, OfTable, event_pos, update_body
+from sink.messages.shaped_json import ShapedJson
+from sink.row import RowChange, RowDetails, TargetTable
+
+_MOMENT = pa.timestamp("ms", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        pa.field("pos", pa.string(), nullable=False),
+        pa.field("op", pa.string(), nullable=False),
+        pa.field("ns", pa.string(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("schema", pa.string(), nullable=False),
+        pa.field("ts", _MOMENT, nullable=False),
+        pa.field("increment", pa.int64(), nullable=False),
+        pa.field("wall", _MOMENT),
+        pa.field("txn_session", pa.string()),
+        pa.field("txn_number", pa.int64()),
+        pa.field("key", pa.string()),
+        pa.field("key_bson", pa.binary(), nullable=False),
+        pa.field("after", pa.string()),
+        pa.field("after_bson", pa.binary()),
+        pa.field("update", pa.string()),
+        pa.field("update_bson", pa.binary()),
+        pa.field("before", pa.string()),
+        pa.field("before_bson", pa.binary()),
+        pa.field("images", pa.string()),
+    ]
+)
+REPEATED = ["op", "ns", "id", "schema", "txn_session", "images"]
+"""Columns of few values, for which a dictionary is worth its time."""
+
+
+def schema_of(feed: str) -> pa.Schema:
+    return SCHEMA.with_metadata({"sluice.v": str(VERSION), "sluice.feed": feed})
+
+
+class ParquetRow(NamedTuple):
+    """The columns in their order, and how many bytes they have."""
+
+    pos: str
+    op: str
+    ns: str
+    id: str
+    schema: str
+    ts: int
+    increment: int
+    wall: int | None
+    txn_session: str | None
+    txn_number: int | None
+    key: str | None
+    key_bson: bytes
+    after: str | None
+    after_bson: bytes | None
+    update: str | None
+    update_bson: bytes | None
+    before: str | None
+    before_bson: bytes | None
+    images: str | None
+
+    @property
+    def size(self) -> int:
+        changed = len(self.after_bson or b"") + len(self.update_bson or b"")
+        return 150 + 3 * (len(self.key_bson) + changed + len(self.before_bson or b""))
+
+
+_GROUP_BYTES = 16 << 20
+_GROUP_ROWS = 50_000
+
+
+class ParquetFile:
+    def __init__(self, feed: str, compression: Compression, group_bytes: int, store: Callable[[bytes], None]) -> None:
+        """`store` takes the file's bytes in their order."""
+        self._rows: list[ParquetRow] = []
+        self._bytes = 0
+        self._group_bytes = min(_GROUP_BYTES, group_bytes)
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(_Sink(store), mode="w"),
+            schema_of(feed),
+            compression=compression.value,
+            compression_level=None if compression is Compression.NONE else COMPRESSION_LEVEL,
+            use_dictionary=REPEATED,
+            write_statistics=["pos", "op", "ns", "id", "ts"],
+        )
+
+    def add(self, row: ParquetRow) -> None:
+        self._rows.append(row)
+        self._bytes += row.size
+        if self._bytes >= self._group_bytes or len(self._rows) >= _GROUP_ROWS:
+            self._end_group()
+
+    def end(self) -> None:
+        self._end_group()
+        self._writer.close()
+
+    def _end_group(self) -> None:
+        if not self._rows:
+            return
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
+        self._rows, self._bytes = [], 0
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._writer.schema))
+
+
+class _Sink:
+    """What pyarrow writes to. It only appends."""
+
+    closed = False
+
+    def __init__(self, store: Callable[[bytes], None]) -> None:
+        self._store = store
+        self._at = 0
+
+    def write(self, content: bytes) -> int:
+        self._store(bytes(content))
+        self._at += len(content)
+        return len(content)
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        """Nothing is kept here."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+_NO_DETAILS = RowDetails()
+_NO_TRANSACTION = None, None
+_new = tuple.__new__
+
+
+class ParquetRows:
+    def __init__(self) -> None:
+        self._of = OfTable(_made)
+
+    def change(self, change: RowChange) -> ParquetRow:
+        table, type_, key, document, update, time, _, details = change
+        pos = event_pos(change)
+        body = update_body(update) if update is not None else None
+        if details is None:
+            return self._row(table, OPS[type_], pos, time, key, document, body)
+        after = details.after if document is None else document
+        return self._row(table, OPS[type_], pos, time, key, after, body, details)
+
+    def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> ParquetRow:
+        time = read_ts.to_int()
+        return self._row(table, COPIED, f"{time:016X}{AFTER_ALL}", time, key, document, None)
+
+    def _row(
+        self,
+        table: TargetTable,
+        op: str,
+        pos: str,
+        time: int,
+        key: bytes,
+        after: bytes | None,
+        update: bytes | None,
+        details: RowDetails = _NO_DETAILS,
+    ) -> ParquetRow:
+        """In the order of `ParquetRow`."""
+        wall, transaction, before, _, images = details
+        session, number = transaction or _NO_TRANSACTION
+        ns, version, json = self._of(table)
+        times = (time >> 32) * 1000, time & 0xFFFFFFFF, wall
+        documents = _key_json(key), key, _json(after, json), after, _json(update), update, _json(before, json), before
+        return _new(ParquetRow, (pos, op, ns, table.id, version, *times, session, number, *documents, images))
+
+
+def _key_json(key: bytes) -> str | None:
+    try:
+        return key_json(key)
+    except NoJson:
+        return None
+
+
+def _json(document: bytes | None, json: Callable[[bytes], str] = to_json) -> str | None:
+    """Null where there is none: the column with the BSON has the document."""
+    if document is None:
+        return None
+    try:
+        return json(document)
+    except NoJson:
+        return None
+
+
+def _made(table: TargetTable) -> tuple[str, str, Callable[[bytes], str]]:
+    """Its name downstream, where this version begins, and what writes its documents."""
+    return str(table.name), pos_of(table.version), ShapedJson().text
+
+
+_BATCH_ROWS = 4_096
+_DOCUMENTS = ("key", "before", "after", "update")
+_READ = [field.name for field in SCHEMA if field.name not in _DOCUMENTS]
+
+
+class ParquetMessage(NamedTuple):
+    pos: str
+    table: str
+    bson: bytes
+
+
+def parquet_messages(stored: bytes) -> Iterator[ParquetMessage]:
+    file = pq.ParquetFile(pa.BufferReader(stored))
+    written: Mapping[bytes, bytes] = file.schema_arrow.metadata
+    head = {"v": int(written[b"sluice.v"]), "feed": written[b"sluice.feed"].decode()}
+    for batch in file.iter_batches(_BATCH_ROWS, columns=_READ):
+        columns = [column.to_pylist() for column in _plain(batch)]
+        for values in zip(*columns, strict=True):
+            row = dict(zip(_READ, values, strict=True))
+            yield ParquetMessage(row["pos"], row["id"], bson.encode(head | _fields(row)))
+
+
+def _plain(batch: pa.RecordBatch) -> Iterator[pa.Array]:
+    """Moments as numbers."""
+    for column in batch.columns:
+        yield column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+
+
+def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """In the order of `BsonRows`."""
+    fields = {name: row[name] for name in ("op", "ns", "id", "pos")}
+    fields["ts"] = {"t": Int64(row["ts"] // 1000), "i": Int64(row["increment"])}
+    if row["wall"] is not None:
+        fields["wall"] = Int64(row["wall"])
+    if row["txn_session"] is not None:
+        fields["txn"] = {"lsid": row["txn_session"], "n": Int64(row["txn_number"])}
+    fields["schema"] = row["schema"]
+    if row["images"] is not None:
+        fields["images"] = row["images"]
+    for name in _DOCUMENTS:
+        if (document := row[f"{name}_bson"]) is not None:
+            fields[name] = RawBSONDocument(document)
+    return fields
