@@ -87,7 +87,7 @@ class Following:
     lanes: Lanes
     run: int = 0
     assignment_rev: int = 0
-    given: Mapping[TableId, AssignedTable] = field(default_factory=dict)
+    entries: Mapping[TableId, AssignedTable] = field(default_factory=dict)
     """Each table's entry in the assignment at the time when the lanes took the table."""
     paces: Paces = field(default_factory=Paces)
     trouble: Trouble | None = None
@@ -126,21 +126,21 @@ class Following:
         return replace(following, failed=failed)
 
     def _assigned(self, orders: Orders, copying: AbstractSet[TableId]) -> Following:
-        lanes, given = self.lanes, orders.assignment
-        changed = differing(self.given, given.tables)
-        returned = {table for table in lanes.leaving - given.leaving if table in given.tables}
+        lanes, assignment = self.lanes, orders.assignment
+        changed = differing(self.entries, assignment.tables)
+        returned = {table for table in lanes.leaving - assignment.leaving if table in assignment.tables}
         gone = {table for table in changed if table in lanes.tables} | returned
-        lanes = lanes.leave((lanes.tables & given.leaving) | gone)
+        lanes = lanes.leave((lanes.tables & assignment.leaving) | gone)
         if free := [table for table in gone if not lanes.busy(table) and table not in copying]:
             lanes = lanes.remove(free)
-        if new := {table for table in changed | gone if table in given.tables and table not in lanes.tables}:
-            lanes = lanes.assign({table: given.tables[table].start for table in new}, orders.barrier)
-        lanes = lanes.leave(given.leaving)
-        waiting = gone & lanes.tables & lanes.leaving - given.leaving
+        if new := {table for table in changed | gone if table in assignment.tables and table not in lanes.tables}:
+            lanes = lanes.assign({table: assignment.tables[table].start for table in new}, orders.barrier)
+        lanes = lanes.leave(assignment.leaving)
+        waiting = gone & lanes.tables & lanes.leaving - assignment.leaving
         if not waiting:
-            return replace(self, lanes=lanes, given=given.tables, assignment_rev=orders.assignment_rev)
-        before = {table: self.given[table] for table in waiting if table in self.given}
-        return replace(self, lanes=lanes, given=_shards(given.tables).but(before))
+            return replace(self, lanes=lanes, entries=assignment.tables, assignment_rev=orders.assignment_rev)
+        before = {table: self.entries[table] for table in waiting if table in self.entries}
+        return replace(self, lanes=lanes, entries=_shards(assignment.tables).but(before))
 
     def wanted(self, orders: Orders) -> bool:
         """Whether what is running may go on."""
@@ -334,5 +334,5 @@ def slow_lane_moved(lanes: Lanes, job: LaneJob, now: float) -> Lanes:
     return lanes.with_lane(lane, replace(lane, moved_at=now)) if isinstance(lane, SlowLane) else lanes
 
 
-def _shards(given: Mapping[TableId, AssignedTable]) -> Shards[AssignedTable]:
-    return given if isinstance(given, Shards) else Shards(given)
+def _shards(entries: Mapping[TableId, AssignedTable]) -> Shards[AssignedTable]:
+    return entries if isinstance(entries, Shards) else Shards(entries)

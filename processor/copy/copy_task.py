@@ -47,7 +47,7 @@ from sink.receipt import CopyEnd
 from sink.sink import DocumentLoader
 from source.columns import Columns
 from source.source import TaskSource
-from source.tables.chunk_reader import Chunk, ReadWay, SnapshotLost
+from source.tables.chunk_reader import ReadWay, SnapshotLost
 from source.tables.chunks import bound_at
 
 _log = structlog.get_logger(__name__)
@@ -103,27 +103,17 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
 
 
 def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -> ReadChunk:
-    schema = step.schema
-    chunk = Chunk(table=schema.rows_at(schema.name), range=step.range, whole=step.whole, not_before=step.not_before)
-    order = CopyOrder(
-        chunk=chunk,
+    place = CopyPlace(
+        source=resources.source,
+        loader=resources.loader(step.schema, once=step.whole),
         creation=creation,
-        copied_from=step.copied_from,
-        divide_after=step.divide_after,
+        columns=resources.mounter.mounted(step.schema).columns,
+        left_out=resources.row_filter.left_out(step.schema.name),
+        ddl=resources.ddl,
+        check_wanted=worker_resources.permit,
+        limiter=resources.copy_limiter(step.limit_share),
     )
-    loader = resources.loader(schema, once=step.whole)
-    return copy_chunk(
-        order,
-        CopyPlace(
-            source=resources.source,
-            loader=loader,
-            columns=resources.mounter.mounted(schema).columns,
-            left_out=resources.row_filter.left_out(schema.name),
-            ddl=resources.ddl,
-            check_wanted=worker_resources.permit,
-            limiter=resources.copy_limiter(step.limit_share),
-        ),
-    )
+    return copy_chunk(step, place)
 
 
 def _layout(resources: ChangefeedResources, schema: TableSchema) -> TableLayout | None:
@@ -141,17 +131,6 @@ def _creation(resources: ChangefeedResources, schema: TableSchema, layout: Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyOrder:
-    """`copied_from`: where the table's copy began."""
-
-    chunk: Chunk
-    creation: Creation
-    copied_from: Position
-    divide_after: int | None = None
-    """Seconds, if the chunk may be divided."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlace:
     """What a task has open. `check_wanted` raises when the chunk is no longer wanted. `columns`: what the target sees; None: all.
 
@@ -160,6 +139,7 @@ class CopyPlace:
 
     source: TaskSource
     loader: DocumentLoader
+    creation: Creation
     columns: Columns | None = None
     left_out: Callable[[bytes], bool] | None = None
     ddl: DdlApplier
@@ -167,28 +147,28 @@ class CopyPlace:
     limiter: Limiter = UNLIMITED
 
 
-def copy_chunk(order: CopyOrder, place: CopyPlace) -> ReadChunk:
+def copy_chunk(step: CopyChunk, place: CopyPlace) -> ReadChunk:
     if place.source.snapshots:
         try:
-            return _attempt(order, place, ReadWay.SNAPSHOT)
+            return _attempt(step, place, ReadWay.SNAPSHOT)
         except SnapshotLost as error:
-            _log.info("chunk_read_without_snapshot", chunk=str(order.chunk), reason=str(error))
-    return _attempt(order, place, ReadWay.WATERMARK)
+            _log.info("chunk_read_without_snapshot", chunk=str(step.chunk), reason=str(error))
+    return _attempt(step, place, ReadWay.WATERMARK)
 
 
-def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> ReadChunk:
+def _attempt(step: CopyChunk, place: CopyPlace, way: ReadWay) -> ReadChunk:
     place.check_wanted()
-    if order.chunk.whole:
-        make_anew(order.creation, place.ddl)
-    elif not order.creation.filled_in_place:
-        place.loader.clear(order.chunk.range)
-    reader = place.source.chunk(order.chunk, way)
-    read, begun_at, documents, size, last = order.chunk.range, time.monotonic(), 0, 0, b""
+    if step.whole:
+        make_anew(place.creation, place.ddl)
+    elif not place.creation.filled_in_place:
+        place.loader.clear(step.range)
+    reader = place.source.chunk(step.chunk, way)
+    read, begun_at, documents, size, last = step.range, time.monotonic(), 0, 0, b""
     for batch in _ahead(reader.batches()):
         place.check_wanted()
         if reader.ended:
             continue
-        long = order.divide_after is not None and time.monotonic() >= begun_at + order.divide_after
+        long = step.divide_after is not None and time.monotonic() >= begun_at + step.divide_after
         bound = bound_at(last, batch[0]) if long and last and batch else None
         if bound is not None:
             reader.end()
@@ -201,9 +181,9 @@ def _attempt(order: CopyOrder, place: CopyPlace, way: ReadWay) -> ReadChunk:
         last = batch[-1] if batch else last
         documents += len(batch)
         size += sum(map(len, batch))
-    after = _before(order.copied_from) if order.creation.filled_in_place else reader.after
+    after = _before(step.copied_from) if place.creation.filled_in_place else reader.after
     copied = CopiedChunk(after=after, until=reader.until, documents=documents, bytes=size)
-    failpoint.reach("chunk_loaded", order.chunk.table.db)
+    failpoint.reach("chunk_loaded", step.schema.name.db)
     return ReadChunk(range=read, copied=copied, receipts=place.loader.finish(), read_after=reader.after)
 
 

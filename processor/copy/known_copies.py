@@ -36,10 +36,10 @@ class KnownCopies:
         self._id = id
         self._layout = layout
         self._known: dict[TableId, _KnownCopy] = {}
-        self._given: Mapping[TableId, AssignedTable] = {}
+        self._assigned: Mapping[TableId, AssignedTable] = {}
         self._records = KeyGroup()
         self._unfinished: dict[TableId, None] = {}
-        """The tables in copy, as of `_given` and `_records`."""
+        """The tables in copy, as of `_assigned` and `_records`."""
         self._progress: dict[TableId, CopyProgress] = {}
         self._pace: CopyPace | None = None
         self._paces: dict[TableId, CopyPace] = {}
@@ -64,15 +64,15 @@ class KnownCopies:
     def in_copy(self, view: View, stored: ProcessorView) -> list[TableId]:
         """The tables in copy. Only those are looked at whose assignment or record has changed; parts of copies have other keys."""
         group = self._layout.copies(self._id)
-        given, records = stored.orders.assignment.tables, view.group(group)
+        assigned, records = stored.orders.assignment.tables, view.group(group)
         changed = {TableId(child(key, group)) for key in records.changed_since(self._records)}
-        for table in sorted(changed | differing(self._given, given)):
-            entry = given.get(table)
+        for table in sorted(changed | differing(self._assigned, assigned)):
+            entry = assigned.get(table)
             if entry is not None and entry.copy and not self._done(view, table):
                 self._unfinished[table] = None
             else:
                 self._unfinished.pop(table, None)
-        self._given, self._records = given, records
+        self._assigned, self._records = assigned, records
         return list(self._unfinished)
 
     def _done(self, view: View, table: TableId) -> bool:

@@ -25,6 +25,7 @@ from processor.copy.table_copy import TableCopy
 from processor.copy.task_sharing import StepSize
 from schema_store.versions import SchemaVersions
 from sink.receipt import Receipt
+from source.tables.chunk_reader import Chunk
 from source.tables.chunks import Division
 
 
@@ -46,6 +47,12 @@ class CopyChunk:
     divide_after: int | None
     limit_share: float = 1.0
     """Of the changefeed's `copy_limit`, for the executor that runs it."""
+
+    @property
+    def chunk(self) -> Chunk:
+        """What to read."""
+        table = self.schema.rows_at(self.schema.name)
+        return Chunk(table=table, range=self.range, whole=self.whole, not_before=self.not_before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,8 +53,8 @@ class Held:
     uuids: Mapping[TableId, TableId] = field(default_factory=dict)
     """The tables that get a UUID by such a DDL, by that UUID. These UUIDs are among `tables`, too."""
     known_from: Position | None = None
-    """A table of an earlier event that the schema store does not know is not replicated there: the filter did not want it yet, or every
-    table but the stragglers is past it."""
+    """An event before this position whose table is unknown is dropped: the filter did not want the table then, or no table but the stragglers still
+    needs the event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

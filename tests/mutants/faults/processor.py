@@ -27,7 +27,7 @@ PROCESSOR = (
     ),
     Fault(
         "a chunk that is read again is not cleared",
-        "        place.loader.clear(order.chunk.range)\n",
+        "        place.loader.clear(step.range)\n",
         "        pass\n",
     ),
     Fault(
@@ -37,7 +37,7 @@ PROCESSOR = (
     ),
     Fault(
         "a chunk counts as read from its copy's start only",
-        "after = _before(order.copied_from) if order.creation.filled_in_place else reader.after",
+        "after = _before(step.copied_from) if place.creation.filled_in_place else reader.after",
         "after = reader.after",
     ),
     Fault(

@@ -24,7 +24,7 @@ from coordination.etcd.client import EtcdClient
 from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import Layout, decode
 from processor.copy import known_copies as copy_store
-from processor.copy.copy_task import CopyOrder, CopyPlace, copy_chunk
+from processor.copy.copy_task import CopyPlace, copy_chunk
 from processor.copy.plan import (
     Begin,
     BuildIndexes,
@@ -35,6 +35,7 @@ from processor.copy.plan import (
     follows_to,
     read_not_before,
 )
+from processor.copy.steps import CopyChunk
 from processor.copy.table_copy import TableCopy
 from processor.copy.target_table import Creation, build_indexes, creation_of, prepare
 from processor.task.copied_ranges import CopiedFilter, Overlap
@@ -51,7 +52,6 @@ from source.oplog.window import majority_time
 from source.stream.change_event import scan, update_of
 from source.stream.window_reader import ReadOptions, WindowReader
 from source.tables.catalog import read_catalog
-from source.tables.chunk_reader import Chunk
 from source.tables.chunks import divide
 
 ID = ChangefeedId("copying")
@@ -147,16 +147,12 @@ class Copying:
         for op in copy_store.copy_written(self.layout, ID, self.schema.id, copy):
             self.etcd.txn((), [op])
 
-    def order(self, copy: TableCopy, range: KeyRange, not_before: Position) -> CopyOrder:
-        chunk = Chunk(
-            table=self.name,
+    def step(self, copy: TableCopy, range: KeyRange, not_before: Position) -> CopyChunk:
+        return CopyChunk(
+            schema=self.schema,
             range=range,
             whole=copy.record.whole,
             not_before=not_before,
-        )
-        return CopyOrder(
-            chunk=chunk,
-            creation=self.creation,
             copied_from=copy.start,
             divide_after=self.divide_after,
         )
@@ -164,9 +160,13 @@ class Copying:
     def copy_one(self, copy: TableCopy, range: KeyRange, not_before: Position) -> TableCopy:
         loader = self.loader(whole=copy.record.whole)
         place = CopyPlace(
-            source=OneDeployment(self.source, Capture.CHANGE_STREAM), loader=loader, ddl=self.ddl, check_wanted=permit
+            source=OneDeployment(self.source, Capture.CHANGE_STREAM),
+            loader=loader,
+            creation=self.creation,
+            ddl=self.ddl,
+            check_wanted=permit,
         )
-        read = copy_chunk(self.order(copy, range, not_before), place)
+        read = copy_chunk(self.step(copy, range, not_before), place)
         copy, number = copy.with_chunk(read.range, read.copied), copy.number_from(range.lower)
         self.etcd.txn((), [copy_store.part_written(self.layout, ID, self.schema.id, copy, copy.part_of(number))])
         self.on_chunk(number)

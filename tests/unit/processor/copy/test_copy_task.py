@@ -14,7 +14,8 @@ from changefeed.documents.row_key import KeyRange
 from changefeed.errors import FencedError
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
-from processor.copy.copy_task import CopyOrder, CopyPlace, copy_chunk
+from processor.copy.copy_task import CopyPlace, copy_chunk
+from processor.copy.steps import CopyChunk
 from processor.copy.target_table import creation_of
 from sink.blackhole import BlackholeDdlApplier
 from sink.ddl import Routing
@@ -26,8 +27,13 @@ NAME = TableName("shop", "a")
 SCHEMA = TableSchema(id=TableId("a" * 32), name=NAME, valid_from=Position(START))
 CREATION = creation_of(SCHEMA, NAME, Routing(route=lambda name: name, tables={SCHEMA.id: NAME}))
 RANGE = KeyRange(lower=Document.of({"_id": 10}), upper=Document.of({"_id": 20}))
-ORDER = CopyOrder(
-    chunk=Chunk(table=NAME, range=RANGE, not_before=Position(START)), creation=CREATION, copied_from=Position(START)
+STEP = CopyChunk(
+    schema=SCHEMA,
+    range=RANGE,
+    whole=False,
+    not_before=Position(START),
+    copied_from=Position(START),
+    divide_after=None,
 )
 
 
@@ -69,6 +75,7 @@ class Copying:
         return CopyPlace(
             source=self,  # type: ignore[arg-type]  # has what the copy of a chunk uses of a source
             loader=self,
+            creation=CREATION,
             ddl=BlackholeDdlApplier(),
             check_wanted=self.check_wanted,
         )
@@ -102,14 +109,14 @@ CLEARED = f"clear {RANGE}"
 def test_a_chunk_is_cleared_before_it_is_read() -> None:
     """An earlier attempt may have left a document that the source has deleted since."""
     copying = Copying()
-    read = copy_chunk(ORDER, copying.place)
+    read = copy_chunk(STEP, copying.place)
     assert copying.done == [CLEARED, *LOADED]
     assert (read.copied.after, read.copied.until, read.copied.documents) == (READ, UNTIL, 3)
 
 
 def test_a_chunk_that_is_read_again_without_its_snapshot_is_cleared_again() -> None:
     copying = Copying(snapshots=True, lost=True)
-    copy_chunk(ORDER, copying.place)
+    copy_chunk(STEP, copying.place)
     again = copying.done.index(CLEARED, 1)
     assert copying.done[again:] == [CLEARED, *LOADED]
 
@@ -118,7 +125,7 @@ def test_a_chunk_that_is_read_again_without_its_snapshot_is_cleared_again() -> N
 def test_nothing_is_cleared_where_rows_of_others_may_be_and_all_changes_since_the_start_are_replayed(kind: str) -> None:
     copying = Copying()
     creation = replace(CREATION, shared=kind == "shared", kept=kind == "kept", logged=kind == "logged")
-    read = copy_chunk(replace(ORDER, creation=creation), copying.place)
+    read = copy_chunk(STEP, replace(copying.place, creation=creation))
     assert copying.done == LOADED
     assert (read.copied.after, read.read_after) == (START.previous(), READ)
 
@@ -127,5 +134,5 @@ def test_nothing_is_cleared_where_rows_of_others_may_be_and_all_changes_since_th
 def test_nothing_is_loaded_of_a_chunk_that_nobody_wants_any_more(wanted: int, loaded: list[str]) -> None:
     copying = Copying(wanted=wanted)
     with pytest.raises(FencedError):
-        copy_chunk(ORDER, copying.place)
+        copy_chunk(STEP, copying.place)
     assert [done for done in copying.done if done != CLEARED] == loaded
