@@ -3,6 +3,13 @@
 - A module whose docstring says `Pure` in its first line, or whose folder's docstring does, imports no I/O, clock, randomness or logging,
   no module of the product that is not pure, and reads no clock.
 - A class name is unique in the product.
+
+With `--all` also:
+
+- A module has at most 400 lines.
+- A base name, such as `errors.py`, stands at most twice in the product.
+- A constructor takes at most six parameters. Those count that are written as `__init__`, and those of dataclasses that keep a state of their
+  own in fields with `_`. The fields of other dataclasses are data, as many as a record has.
 """
 
 from __future__ import annotations
@@ -39,12 +46,20 @@ _IMPURE = {
     ),
 }
 _CLOCKS = {"now", "utcnow", "today"}
+_MOST_LINES, _MOST_NAMESAKES, _MOST_PARAMETERS = 400, 2, 6
 
 
 def main() -> int:
     modules = modules_of((*PRODUCT, "bench", "devstack"))
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
     breaches = [*_purity(trees), *_class_names(trees)]
+    if "--all" in sys.argv:
+        product = modules_of(PRODUCT)
+        breaches += [
+            *_long_modules(product),
+            *_namesakes(product),
+            *_constructors({name: trees[name] for name in product}),
+        ]
     for breach in breaches:
         print(breach)
     return 1 if breaches else 0
@@ -95,6 +110,44 @@ def _class_names(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     for name, modules in sorted(places.items()):
         if len(modules) > 1:
             yield f"class {name} stands in {', '.join(modules)}"
+
+
+def _long_modules(modules: Mapping[str, Path]) -> Iterator[str]:
+    for path in modules.values():
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if lines > _MOST_LINES:
+            yield f"{path.relative_to(ROOT)} has {lines} lines: divide it where a noun ends"
+
+
+def _namesakes(modules: Mapping[str, Path]) -> Iterator[str]:
+    places = defaultdict(list)
+    for path in modules.values():
+        if path.name != "__init__.py":
+            places[path.name].append(path.relative_to(ROOT).parent.as_posix())
+    for name, rooms in sorted(places.items()):
+        if len(rooms) > _MOST_NAMESAKES:
+            yield f"{name} stands in {', '.join(rooms)}: name one by its own noun"
+
+
+def _constructors(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and (count := _parameters(node)) > _MOST_PARAMETERS:
+                yield f"{module}:{node.lineno}: the constructor of {node.name} takes {count} parameters"
+
+
+def _parameters(node: ast.ClassDef) -> int:
+    """Zero for a record of data."""
+    for part in node.body:
+        if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+            return len(part.args.args) + len(part.args.kwonlyargs) - 1
+    if not any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+        return 0
+    fields = [
+        part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    ]
+    public = [name for name in fields if not name.startswith("_")]
+    return len(public) if len(public) < len(fields) else 0
 
 
 if __name__ == "__main__":
