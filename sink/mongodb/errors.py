@@ -1,4 +1,4 @@
-"""`translate`: PyMongo's exceptions as errors of a sink.
+"""`translate`: PyMongo's exceptions as errors of a sink; `refusal_in`: what the target answered about one row.
 
     the target cannot be reached, has no primary, is busy, full or closed to writes   SinkUnavailable
     credentials or privileges are missing                                             SinkRefused
@@ -39,56 +39,16 @@ from changefeed.errors import (
     ConfigurationError,
     DdlRefused,
     InvariantError,
+    RowRejected,
     SinkRefused,
     SinkUnavailable,
     SluiceError,
 )
 from credentials.redaction import redacted
+from sink.mongodb.refusal import ABOUT_A_ROW, Refusal, RefusedRow, retryable_code, told, unauthorized_code
+from sink.row import RowChange
 
-_UNREACHABLE = frozenset({6, 7, 89, 9001, 202, 279, 303, 317, 384})
-_NO_PRIMARY = frozenset({91, 133, 149, 189, 216, 10058, 10107, 11600, 11602, 13435, 13436})
-_BUSY = frozenset(
-    {
-        24,  # LockTimeout
-        43,  # CursorNotFound
-        46,  # LockBusy
-        50,  # MaxTimeMSExpired
-        107,  # LockFailed
-        112,  # WriteConflict
-        117,  # ConflictingOperationInProgress
-        134,  # ReadConcernMajorityNotAvailableYet
-        215,  # DatabaseDropPending
-        237,  # CursorKilled
-        262,  # ExceededTimeLimit
-        264,  # TooManyFilesOpen
-        267,  # PreparedTransactionInProgress
-        276,  # IndexBuildAborted
-        278,  # UnsatisfiableCommitQuorum
-        285,  # IndexBuildAlreadyInProgress
-        314,  # ObjectIsBusy
-        355,  # InterruptedDueToStorageChange
-        365,  # TemporarilyUnavailable
-        402,  # ResourceExhausted
-        407,  # PooledConnectionAcquisitionExceededTimeLimit
-        412,  # UpdatesStillPending
-        433,  # AdmissionQueueOverflow
-        449,  # RateLimitExceeded
-        450,  # PooledConnectionAcquisitionRejected
-        11601,  # Interrupted
-        12586,  # BackgroundOperationInProgressForDatabase
-        12587,  # BackgroundOperationInProgressForNamespace
-        46841,  # ClientMarkedKilled
-    }
-)
-_MOVING = frozenset({150, 249, 272, 319, 338, 406, 414, 13388})
-"""Chunks, databases or shards are being moved; the router answers again when it knows their new place."""
-_UNACKNOWLEDGED = frozenset({64, 100})
-_FULL = frozenset({371, 14031})
-"""UserWritesBlocked, OutOfDiskSpace."""
-_RETRYABLE = _UNREACHABLE | _NO_PRIMARY | _BUSY | _MOVING | _UNACKNOWLEDGED | _FULL
 _RETRYABLE_LABELS = ("RetryableWriteError", "TransientTransactionError", "SystemOverloadedError", "RetryableError")
-
-_UNAUTHORIZED = frozenset({13, 31, 33, 141, 214, 391}) | WRONG_CREDENTIALS
 
 
 def code_of(error: Exception) -> int | None:
@@ -106,15 +66,6 @@ def _details(error: Exception) -> Mapping[str, Any] | None:
     """The target's reply."""
     details = error.details if isinstance(error, OperationFailure | NotPrimaryError) else None
     return details if isinstance(details, Mapping) else None
-
-
-def retryable_code(code: int | None, message: str = "") -> bool:
-    """Whether waiting may help. It takes a code because the errors inside a bulk write's reply are not exceptions."""
-    return code in _RETRYABLE or (code == ATLAS and "quota" in message)
-
-
-def unauthorized_code(code: int | None, message: str = "") -> bool:
-    return code in _UNAUTHORIZED or (code == ATLAS and "auth" in message)
 
 
 def translate(error: Exception, *, doing: str, refused: type[SluiceError]) -> SluiceError:
@@ -160,3 +111,23 @@ def duplicate_key(error: Exception) -> tuple[dict[str, Any], dict[str, Any]] | N
     if details and "keyPattern" in details:
         return dict(details["keyPattern"]), dict(details.get("keyValue", {}))
     return None
+
+
+def about_a_row(error: RowRejected) -> bool:
+    """Whether the target refused a command because of one of its statements, and not because of the target's own state."""
+    cause = error.__cause__
+    return isinstance(cause, BSONError) or (isinstance(cause, OperationFailure) and cause.code in ABOUT_A_ROW)
+
+
+def refusal_in(error: RowRejected) -> Refusal | None:
+    cause = error.__cause__
+    if not isinstance(cause, OperationFailure):
+        return None
+    return Refusal(index=0, code=cause.code or 0, message=answer_of(cause))
+
+
+def refused_with(change: RowChange, error: RowRejected) -> RefusedRow:
+    refusal = refusal_in(error)
+    if refusal is None:
+        return RefusedRow(str(error), None)
+    return RefusedRow(told(change, refusal), refusal if refusal.duplicate else None)

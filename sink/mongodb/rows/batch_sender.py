@@ -24,9 +24,9 @@ import structlog
 from changefeed.errors import RowRejected, SinkUnavailable, SluiceError
 from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander, TargetReply
+from sink.mongodb.refusal import told
 from sink.mongodb.rows.bulk_command import BulkOutcome, CommandBody, command_of, outcome_of
 from sink.mongodb.rows.bulk_plan import Batch, CommandSizes, phase
-from sink.mongodb.rows.refusals import passing, told
 from sink.mongodb.rows.statements.update_translation import Inexpressible
 from sink.row import RowChange, Turns, WriteResult
 
@@ -111,8 +111,9 @@ class BatchSender:
     def send_alone(self, change: RowChange, command: tuple[str, CommandBody]) -> BulkOutcome:
         reply = self._commander.send(*command, str(change)).document
         outcome = outcome_of(Batch([change], ordered=True), reply, [])
-        for refusal in filter(passing, outcome.refusals):
-            raise SinkUnavailable(told(change, refusal))
+        for refusal in outcome.refusals:
+            if refusal.passing:
+                raise SinkUnavailable(told(change, refusal))
         return outcome
 
     def _answered(self, batch: Batch, reply: TargetReply, seconds: float) -> BulkOutcome:

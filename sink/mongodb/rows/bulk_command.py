@@ -17,7 +17,9 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.documents.row_key import only_id
 from changefeed.event import RowType
 from changefeed.table import TableName
+from sink.mongodb.refusal import Refusal, refusal_of
 from sink.mongodb.rows.bulk_plan import Batch, phase
+from sink.mongodb.rows.row_place import RowQuery, found_by_key, own_filter, spread
 from sink.mongodb.rows.statements.exact_insert import exact_insert, holds_zero_time
 from sink.mongodb.rows.statements.update_translation import (
     NO_REMOVED,
@@ -39,34 +41,8 @@ _JOINED_QUERY, _JOINED_OPERATION, _JOINED_DOCUMENT = b"\x03filter\0", b"\x03upda
 _INSERT_INTO, _UPDATE_IN, _DELETE_FROM = b"\x10insert\0", b"\x10update\0", b"\x10delete\0"
 _NO_MULTI, _UPSERT, _LIMIT_ONE = b"\x08multi\0\0", b"\x08multi\0\0\x08upsert\0\1", b"\x10limit\0\1\0\0\0"
 
-RowQuery: TypeAlias = Mapping[str, Any]
 CommandBody: TypeAlias = dict[str, Any]
 Statement: TypeAlias = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """One change that the server did not apply, by its place in the batch."""
-
-    index: int
-    code: int
-    message: str
-    key_pattern: Mapping[str, Any] | None = None
-
-    @property
-    def duplicate(self) -> bool:
-        return self.code in _DUPLICATE
-
-    @property
-    def duplicate_id(self) -> bool:
-        if not self.duplicate:
-            return False
-        if self.key_pattern is not None:
-            return list(self.key_pattern) == ["_id"]
-        return "index: _id_ " in self.message
-
-
-_DUPLICATE = frozenset({11000, 11001, 12582})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +56,6 @@ class BulkOutcome:
     refusals: list[Refusal]
     unmatched: int = 0
     unmatched_at: list[int] | None = None
-
-
-def own_filter(change: RowChange) -> RowQuery:
-    """The filter for the one document of the change. Only a sharded target uses more than `_id`."""
-    key = RawBSONDocument(change.key, _RAW)
-    return key if _found_by_key(change) else {"_id": key["_id"]}
 
 
 def command_of(batch: Batch) -> tuple[str, CommandBody]:
@@ -119,13 +89,13 @@ def _plain_update(change: RowChange, head: bytes, query: bytes, name: bytes) -> 
     else:
         document = change.document or b""
         operation, rest = None if b"$" in document or holds_zero_time(document) else document, _UPSERT
-    if operation is None or not _found_by_key(change):
+    if operation is None or not found_by_key(change):
         return None
     return _statement(head, query, change.key, name, operation, rest)
 
 
 def _delete_statement(change: RowChange) -> Statement:
-    if _found_by_key(change):
+    if found_by_key(change):
         return _statement(_QUERY, change.key, _LIMIT_ONE)
     return {"q": own_filter(change), "limit": 1}
 
@@ -134,7 +104,7 @@ def _deletes_at_once(batch: Batch) -> bool:
     """Whether one statement deletes all rows. That costs a server a third less."""
     first = batch.changes[0]
     several = len(batch.changes) > 1 and not batch.joined and first.type is RowType.DELETE
-    return several and not first.table.shard_key and all(only_id(change.key) for change in batch.changes)
+    return several and not spread(first.table) and all(only_id(change.key) for change in batch.changes)
 
 
 def _delete_of_all(batch: Batch) -> Statement:
@@ -148,10 +118,6 @@ def _delete_of_all(batch: Batch) -> Statement:
     return _statement(_QUERY, query, b"\x10limit\0\0\0\0\0")
 
 
-def _found_by_key(change: RowChange) -> bool:
-    return bool(change.table.shard_key) or only_id(change.key)
-
-
 def _statement(*parts: bytes) -> RawBSONDocument:
     body = b"".join(parts)
     return RawBSONDocument(b"".join(((len(body) + 5).to_bytes(4, "little"), body, b"\0")), _RAW)
@@ -161,9 +127,7 @@ def _update(change: RowChange, query: str, operation: str, *, first: bool) -> Co
     if change.type is not RowType.UPDATE:
         document = change.document or b""
         if holds_zero_time(document):
-            return _upsert(
-                *exact_insert(own_filter(change), document, sharded=bool(change.table.shard_key)), query, operation
-            )
+            return _upsert(*exact_insert(own_filter(change), document, sharded=spread(change.table)), query, operation)
         return _upsert(own_filter(change), _replacement(document), query, operation)
     update = translate(change.update or b"", first=first)
     if update is None:
@@ -220,7 +184,7 @@ def _joined_statement(change: RowChange, at: int, *, first: bool) -> Statement:
             if plain is not None:
                 return plain
             return {"update": at, **_update(change, "filter", "updateMods", first=first)}
-        case _ if _found_by_key(change):
+        case _ if found_by_key(change):
             return _statement(_DELETE_FROM, where, _JOINED_QUERY, change.key, _NO_MULTI)
         case _:
             return {"delete": at, "filter": own_filter(change), "multi": False}
@@ -258,10 +222,14 @@ def present_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
     return name.db, {**find, "batchSize": len(ids) + 1}
 
 
-def document_command(change: RowChange, *, by_id: bool = False) -> tuple[str, CommandBody]:
-    """Finds the document of a change; `by_id`: with any shard key."""
-    filter_ = {"_id": RawBSONDocument(change.key, _RAW)["_id"]} if by_id else own_filter(change)
-    return change.table.name.db, found_command(change.table, filter_)
+def document_command(change: RowChange) -> tuple[str, CommandBody]:
+    """Finds the document of a change."""
+    return change.table.name.db, found_command(change.table, own_filter(change))
+
+
+def anywhere_command(change: RowChange) -> tuple[str, CommandBody]:
+    """Finds the document of a change, wherever the target has it."""
+    return change.table.name.db, found_command(change.table, {"_id": RawBSONDocument(change.key, _RAW)["_id"]})
 
 
 def found_command(table: TargetTable, filter_: RowQuery) -> CommandBody:
@@ -273,14 +241,6 @@ def net_command(change: RowChange) -> tuple[str, CommandBody]:
     whole = [{"$replaceWith": {"$literal": RawBSONDocument(change.document or b"", _RAW)}}]
     statement = _upsert(own_filter(change), whole)
     return _alone(change, {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True})
-
-
-def places_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
-    """Finds the whole keys of the changes' documents, wherever a router has them."""
-    table, ids = changes[0].table, [RawBSONDocument(change.key, _RAW)["_id"] for change in changes]
-    fields = dict.fromkeys(("_id", *table.shard_key), 1)
-    find = {"find": table.name.coll, "filter": {"_id": {"$in": ids}}, "projection": fields, "singleBatch": True}
-    return table.name.db, {**find, "batchSize": 2 * len(ids) + 1}
 
 
 def exchange_commands(
@@ -320,7 +280,7 @@ def _any_of_its_id(change: RowChange) -> CommandBody:
 
 def _inserting(table: TargetTable, filter_: RowQuery, document: bytes) -> CommandBody:
     if holds_zero_time(document):
-        upsert = _upsert(*exact_insert(filter_, document, sharded=bool(table.shard_key)))
+        upsert = _upsert(*exact_insert(filter_, document, sharded=spread(table)))
         return {"update": table.name.coll, "updates": [upsert], "bypassDocumentValidation": True}
     documents = [RawBSONDocument(document, _RAW)]
     return {"insert": table.name.coll, "documents": documents, "bypassDocumentValidation": True}
@@ -347,12 +307,3 @@ def outcome_of(batch: Batch, reply: Mapping[str, Any], results: Sequence[Mapping
         return BulkOutcome(done=done, refusals=refusals, unmatched=len(at), unmatched_at=at)
     missed = done - len(refusals) - reply["n"] if phase(batch.changes[0]) == 1 else 0
     return BulkOutcome(done=done, refusals=refusals, unmatched=missed)
-
-
-def refusal_of(error: Mapping[str, Any]) -> Refusal:
-    return Refusal(
-        index=error["idx"] if "idx" in error else error["index"],
-        code=error["code"],
-        message=error.get("errmsg", ""),
-        key_pattern=error.get("keyPattern"),
-    )

@@ -37,7 +37,7 @@ are short, whatever they do: beside ten updates of 6 ms each, all small writes w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -56,6 +56,7 @@ _PHASES = {RowType.INSERT: 0, RowType.UPDATE: 1, RowType.REPLACE: 1, RowType.DEL
 _STATEMENT_BYTES = 128
 """An upper bound for the bytes that a statement adds to its documents."""
 _SMALL = 64
+_BULK_WRITE_WIRE_VERSION = 25
 _CONTENT = [RowChange._fields.index(field) for field in ("key", "document", "update")]
 
 FIRST = 100
@@ -85,6 +86,17 @@ class Limits:
     bytes: int = 16 << 20
     joined_changes: int = 1_000
     joined_bytes: int = 8 << 20
+
+    @classmethod
+    def of(cls, hello: Mapping[str, Any]) -> Limits:
+        router = hello.get("msg") == "isdbgrid"
+        return cls(
+            joined=hello["maxWireVersion"] >= _BULK_WRITE_WIRE_VERSION and not router,
+            router=router,
+            defers="setName" in hello,
+            changes=hello["maxWriteBatchSize"],
+            bytes=hello["maxBsonObjectSize"],
+        )
 
 
 @dataclass(frozen=True, slots=True)

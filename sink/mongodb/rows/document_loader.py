@@ -28,7 +28,7 @@ from changefeed.event import RowType
 from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client, holds_documents
 from sink.mongodb.errors import translated
-from sink.mongodb.rows.bulk_command import refusal_of
+from sink.mongodb.refusal import refusal_of
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.receipt import Receipt

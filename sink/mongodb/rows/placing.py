@@ -1,25 +1,149 @@
-"""`ShardKeys`: by which fields the target shards its tables, whatever the source's are; `exchanged`: rows that leave their places for others."""
+"""`Placing`: where the changes of a run go at a target that shards its tables, whatever the source's shard keys are.
+
+Nobody else asks whether a table is sharded at the target. `row_place.py` says where a change goes once the target has said where it has the
+row; `Placing` asks the target, and moves rows whose place changes.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from changefeed.errors import SinkRefused, SinkUnavailable
+from changefeed.documents.row_key import row_key
+from changefeed.errors import RowRejected, SinkRefused, SinkUnavailable
+from changefeed.event import RowType
 from sink.mongodb.commander import Commander, Send
-from sink.mongodb.rows.bulk_command import RowQuery, exchange_commands, found_command, own_filter, places_command
-from sink.mongodb.rows.row_place import key_of_document
+from sink.mongodb.errors import refusal_in, refused_with
+from sink.mongodb.refusal import RefusedRow, told
+from sink.mongodb.rows.bulk_command import exchange_commands, found_command
+from sink.mongodb.rows.bulk_plan import Batch, Limits
+from sink.mongodb.rows.row_look import RowsAtSource
+from sink.mongodb.rows.row_place import (
+    Move,
+    RowQuery,
+    as_written,
+    id_alone,
+    is_looked_for,
+    key_of_document,
+    of_different_rows,
+    own_filter,
+    place,
+    places_command,
+    spread,
+)
 from sink.mongodb.rows.statements.document_edit import changed
-from sink.row import RowChange, TargetTable
+from sink.row import FetchRow, RowChange, SourceRow, TargetTable
 
 _ID = "_id"
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_LOOKED_FOR = 1_000
+"""Rows in one query whose reply has their whole keys."""
+_ORPHAN = (
+    "a moved chunk has left a document of this _id on the shard, which will remove it (after orphanCleanupDelaySecs, by default 15 minutes); "
+    "cleanupOrphaned on the shard's primary waits for that"
+)
+_REMEDY = (
+    "has several documents of its _id, with different shard keys, of which Sluice keeps one: leave one at the source, if it has several, too, then "
+    "have the table copied anew (`sluice table recopy`)"
+)
+
+
+class Placing:
+    """Where the changes of one run go. Without shards, and in a table that the target does not shard, the `_id` says where a row is."""
+
+    def __init__(
+        self, commander: Commander, keys: ShardKeys, limits: Callable[[], Limits], source: RowsAtSource
+    ) -> None:
+        self._commander = commander
+        self._keys = keys
+        self._limits = limits
+        self._source = source
+
+    def known(self, changes: Sequence[RowChange]) -> Sequence[RowChange]:
+        """The changes, of tables with the shard keys that they have at the target."""
+        return self._keys.known(changes) if self._limits().router else changes
+
+    def spreads(self, table: TargetTable) -> bool:
+        """Whether the target has the table on several shards."""
+        return spread(self.known([RowChange(table, RowType.DELETE, b"", None, None, 0, b"")])[0].table)
+
+    def places(self, batch: Batch) -> bool:
+        """Whether rows of the batch are looked for before it is sent. A batch for a router is of one table."""
+        return bool(batch.changes) and spread(batch.changes[0].table)
+
+    def unplaced(self, batch: Batch) -> Batch | None:
+        """The batch, if its changes have to be placed, with the target's shard key."""
+        if batch.placed or not batch.changes:
+            return None
+        known = replace(batch, changes=self.known(batch.changes))
+        return known if self.places(known) else None
+
+    def anywhere(self, change: RowChange) -> RowChange:
+        """The change without the shard key that its event had: wherever the target has the row."""
+        return change._replace(key=id_alone(change.key)) if self._limits().router else change
+
+    def steps(self, batch: Batch, *, replay: bool, unsure: Callable[[RowChange], bool]) -> Iterator[Batch | Move]:
+        """Parts of the batch whose changes have whole keys, and moves, in order. Each is to be applied before the next is asked for. Few changes
+        need a look for their row. `unsure`: other changes of the row wait, which may leave it elsewhere.
+        """
+        written = (as_written(change, replay=replay) for change in batch.changes)
+        changes = (change._replace(key=id_alone(change.key)) if unsure(change) else change for change in written)
+        for part in of_different_rows(changes):
+            wanted = [change for change in part if is_looked_for(change)]
+            there = self._places(wanted)
+            for change in wanted:
+                if len(there.get(row_key(change.key), ())) > 1:
+                    self._found_twice(change)
+            ready: list[RowChange] = []
+            for change in part:
+                placed = place(change, there.get(row_key(change.key), ()))
+                if isinstance(placed, Move):
+                    yield replace(batch, changes=ready, command=None, placed=True)
+                    ready = []
+                    yield placed
+                else:
+                    ready += placed
+            yield replace(batch, changes=ready, command=None, placed=True)
+
+    def move(self, change: RowChange) -> RefusedRow | None:
+        """An orphan, which a moved chunk leaves on a shard until the shard has cleaned up, refuses its `_id` there, and no read finds it."""
+        attempt = 0
+        while True:
+            try:
+                self.exchange(change.table, [[change]], str(change))
+            except RowRejected as error:
+                refusal = refusal_in(error)
+                if refusal is None or not refusal.duplicate_id:
+                    return refused_with(change, error)
+                self._commander.wait(attempt, SinkUnavailable(f"{told(change, refusal)}; {_ORPHAN}"))
+                attempt += 1
+            else:
+                return None
+
+    def exchange(self, table: TargetTable, rows: Sequence[Sequence[RowChange]], doing: str) -> None:
+        """Removes rows, and inserts them as their changes leave them, in one transaction. Raises `RowRejected` if the target refuses one."""
+        self._commander.together(partial(_exchanged, table, rows), doing)
+
+    def _places(self, changes: Sequence[RowChange]) -> dict[bytes, list[bytes]]:
+        """The whole keys under which a router has the rows of the changes, which are of one table. Rows that it does not have are left out."""
+        there: dict[bytes, list[bytes]] = {}
+        for at in range(0, len(changes), _LOOKED_FOR):
+            part = changes[at : at + _LOOKED_FOR]
+            for document in self._commander.found(places_command(part), f"looking for {len(part)} rows"):
+                raw = bytes(document.raw)
+                there.setdefault(row_key(raw), []).append(key_of_document(raw, part[0].table.shard_key))
+        return there
+
+    def _found_twice(self, change: RowChange) -> None:
+        if not self._source.expects_one(change):
+            raise RowRejected(f"{change}: {change.table.name} {_REMEDY}").about(change.table.id)
 
 
 class ShardKeys:
@@ -68,7 +192,7 @@ def shard_key_of(entry: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(path for path in entry["key"] if path != _ID)
 
 
-def exchanged(table: TargetTable, rows: Sequence[Sequence[RowChange]], send: Send) -> None:
+def _exchanged(table: TargetTable, rows: Sequence[Sequence[RowChange]], send: Send) -> None:
     """`rows`: the changes of each row. All are removed before one is inserted: the values of a unique index may change hands."""
     filters: list[RowQuery] = []
     documents: list[tuple[RowQuery, bytes]] = []
@@ -104,3 +228,12 @@ def _foretold(changes: Sequence[RowChange], places: Sequence[RowQuery], send: Se
 
 def _decoded(key: bytes) -> RowQuery:
     return RawBSONDocument(key, _RAW)
+
+
+def by_id_alone(fetch: FetchRow) -> FetchRow:
+    """The source knows nothing of the shard key that the target has."""
+
+    def fetched(change: RowChange) -> SourceRow | None:
+        return fetch(change._replace(key=id_alone(change.key)) if spread(change.table) else change)
+
+    return fetched

@@ -41,12 +41,30 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.documents.document import meet
-from changefeed.documents.row_key import row_key
+from changefeed.documents.row_key import only_id, row_key
 from changefeed.event import RowType
-from sink.row import RowChange
+from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _ID = "_id"
+
+
+RowQuery: TypeAlias = Mapping[str, Any]
+
+
+def spread(table: TargetTable) -> bool:
+    """Whether the target shards the table by more than its `_id`."""
+    return bool(table.shard_key)
+
+
+def found_by_key(change: RowChange) -> bool:
+    return spread(change.table) or only_id(change.key)
+
+
+def own_filter(change: RowChange) -> RowQuery:
+    """The filter for the one document of the change. Only where the target shards the table it is more than the `_id`."""
+    key = RawBSONDocument(change.key, _RAW)
+    return key if found_by_key(change) else {"_id": key["_id"]}
 
 
 def id_alone(key: bytes) -> bytes:
@@ -146,3 +164,11 @@ def of_different_rows(changes: Iterable[RowChange]) -> Iterator[list[RowChange]]
         rows.add(row)
     if part:
         yield part
+
+
+def places_command(changes: Sequence[RowChange]) -> tuple[str, dict[str, Any]]:
+    """Finds the whole keys of the changes' documents, wherever a router has them."""
+    table, ids = changes[0].table, [RawBSONDocument(change.key, _RAW)["_id"] for change in changes]
+    fields = dict.fromkeys(("_id", *table.shard_key), 1)
+    find = {"find": table.name.coll, "filter": {"_id": {"$in": ids}}, "projection": fields, "singleBatch": True}
+    return table.name.db, {**find, "batchSize": 2 * len(ids) + 1}

@@ -1,14 +1,17 @@
-"""`RowRewrite`: applies updates that no statement can express: something too deep, too large, or several changes of a row at once.
+"""`RowRewrite`: writes one row by itself, where a statement among others cannot do it.
 
-The target's row is read, edited here (`statements/document_edit.py`) and replaced in one transaction, so nobody changes it in between. It is not
+**An update that no statement can express**: something too deep, too large, or several changes of a row at once. The target's row is read, edited here (`statements/document_edit.py`) and replaced in one transaction, so nobody changes it in between. It is not
 the source's row of now, which is from the future. Nothing but the update is applied, so a replay finds what any other update would.
 
 A capped collection and a standalone server have no such transaction. There the row is replaced if it still equals what was read.
+
+**A document that cannot be changed into the new one**, only removed: it is displaced, or removed and inserted in one transaction (`renew`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import bson
@@ -19,16 +22,20 @@ from pymongo.errors import OperationFailure
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from sink.mongodb.commander import Commander, Send
+from sink.mongodb.errors import refusal_in, refused_with
+from sink.mongodb.refusal import DOLLAR_NAME, IMMUTABLE, NO_TRANSACTION, RefusedRow, told
 from sink.mongodb.rows.batch_sender import BatchSender
 from sink.mongodb.rows.bulk_command import (
     CommandBody,
+    displace_command,
     document_command,
     exchange_commands,
-    own_filter,
+    net_command,
+    renewal_commands,
     rewrite_command,
     too_large_to_replace,
 )
-from sink.mongodb.rows.refusals import DOLLAR_NAME, NO_TRANSACTION, refusal_in, told
+from sink.mongodb.rows.row_place import own_filter
 from sink.mongodb.rows.statements.document_edit import changed, fits
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.row import RowChange
@@ -103,6 +110,39 @@ class RowRewrite:
                 return row.result()
             self._commander.wait(attempt, SinkUnavailable(f"{change}: another client changes its row again and again"))
             attempt += 1
+
+    def displace(self, change: RowChange) -> RefusedRow | None:
+        """Writes a whole document in the place of one that cannot be changed into it."""
+        if holds_zero_time(change.document) or too_large_to_replace(change):
+            return self.renew(change)
+        self._sender.send_alone(change, displace_command(change))
+        return self._replace(change, renewable=True)
+
+    def renew(self, change: RowChange) -> RefusedRow | None:
+        """Removes and inserts the document in one transaction."""
+        try:
+            self._commander.together(partial(_renewed, change), str(change))
+        except RowRejected as error:
+            refusal = refusal_in(error)
+            if refusal is not None and refusal.code in NO_TRANSACTION:
+                return self._replace(change)
+            return refused_with(change, error)
+        return None
+
+    def _replace(self, change: RowChange, *, renewable: bool = False) -> RefusedRow | None:
+        """`renewable`: under a collation, a key finds the row of another spelling, and a document of that spelling can only be inserted."""
+        for refusal in self._sender.send_alone(change, net_command(change)).refusals:
+            if renewable and refusal.code == IMMUTABLE:
+                return self.renew(change)
+            return RefusedRow(
+                told(change, refusal), refusal if refusal.duplicate and not refusal.duplicate_id else None
+            )
+        return None
+
+
+def _renewed(change: RowChange, send: Send) -> None:
+    for command in renewal_commands(change):
+        send(change.table.name.db, command)
 
 
 def _edited(changes: Sequence[RowChange], found: Sequence[RawBSONDocument], *, viable: bool) -> _Row:

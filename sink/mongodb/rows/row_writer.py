@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from changefeed.event import RowType
 from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.mongodb.rows.batch_sender import SideBySide
 from sink.mongodb.rows.bulk_plan import CommandSizes, Limits
-from sink.mongodb.rows.placing import ShardKeys
-from sink.mongodb.rows.row_place import id_alone
-from sink.mongodb.rows.write_run import WriteRun
-from sink.row import AskedRows, FetchRow, RowChange, Sole, SourceRow, TargetTable, Turns, Unfinished, WriteResult
-
-_BULK_WRITE_WIRE_VERSION = 25
+from sink.mongodb.rows.doubts import RunTables
+from sink.mongodb.rows.placing import Placing, ShardKeys, by_id_alone
+from sink.mongodb.rows.row_look import RowsAtSource
+from sink.mongodb.rows.write_run import TargetLink, WriteRun
+from sink.row import AskedRows, FetchRow, RowChange, Sole, TargetTable, Turns, Unfinished, WriteResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,33 +46,28 @@ class MongoRowWriter:
         repairs: bool = True,
     ) -> None:
         self._client = client
-        self._options = options or RowWriterOptions()
-        self._fetch = None if fetch is None else by_id_alone(fetch)
-        self._repairs = repairs
-        self._turns = turns
+        self._options = options = options or RowWriterOptions()
         self._permit = permit
-        self._commander = self._new_commander()
+        self._source = RowsAtSource(
+            fetch=None if fetch is None else by_id_alone(fetch), repairs=repairs, several_shards=options.several_shards
+        )
         self._limits: Limits | None = None
-        self._sizes = CommandSizes()
-        self._side_by_side = SideBySide()
+        self._target = TargetLink(
+            commander=self._new_commander(),
+            limits=self._known_limits,
+            sizes=CommandSizes(),
+            side_by_side=SideBySide(),
+            turns=turns,
+        )
 
     def begin(self, unfinished: Unfinished, sole: Sole | None = None, asked: Sequence[AskedRows] = ()) -> WriteRun:
-        box = self._options.letters
-        return WriteRun(
-            self._commander,
-            self._fetch,
-            OpenLetters(self._commander, box, self._fetch, notes=not self._repairs) if box is not None else None,
-            unfinished,
-            sole,
-            RowRepairs(asked, self._fetch) if asked else None,
-            turns=self._turns,
-            limits=self._known_limits,
-            shard_keys=ShardKeys(self._new_commander()),
-            sizes=self._sizes,
-            side_by_side=self._side_by_side,
-            repairs=self._repairs,
-            several_shards=self._options.several_shards,
-        )
+        options, source = self._options, self._source
+        letters = None
+        if options.letters is not None:
+            letters = OpenLetters(self._target.commander, options.letters, source.fetch, notes=not source.repairs)
+        repairs = RowRepairs(asked, source.fetch) if asked else None
+        tables = RunTables(unfinished=unfinished, sole=sole)
+        return WriteRun(self._target, self._shard_keys(), source, tables, letters, repairs)
 
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
         """Writes the changes in a run of their own; the target is not ahead of their end."""
@@ -85,13 +78,13 @@ class MongoRowWriter:
 
     def shards(self, table: TargetTable) -> bool:
         """Whether the target has the table on several shards."""
-        if not self._known_limits().router:
-            return False
-        change = RowChange(table, RowType.DELETE, b"", None, None, 0, b"")
-        return bool(ShardKeys(self._new_commander()).known([change])[0].table.shard_key)
+        return Placing(self._target.commander, self._shard_keys(), self._known_limits, self._source).spreads(table)
 
     def close(self) -> None:
         self._client.close()
+
+    def _shard_keys(self) -> ShardKeys:
+        return ShardKeys(self._new_commander())
 
     def _new_commander(self) -> Commander:
         options = self._options
@@ -99,23 +92,8 @@ class MongoRowWriter:
 
     def _known_limits(self) -> Limits:
         if self._limits is None:
-            self._commander.begin()
-            hello = self._commander.send("admin", {"hello": 1}, "hello").document
-            router = hello.get("msg") == "isdbgrid"
-            self._limits = Limits(
-                joined=hello["maxWireVersion"] >= _BULK_WRITE_WIRE_VERSION and not router,
-                router=router,
-                defers="setName" in hello,
-                changes=hello["maxWriteBatchSize"],
-                bytes=hello["maxBsonObjectSize"],
-            )
+            commander = self._target.commander
+            commander.begin()
+            hello = commander.send("admin", {"hello": 1}, "hello").document
+            self._limits = Limits.of(hello)
         return self._limits
-
-
-def by_id_alone(fetch: FetchRow) -> FetchRow:
-    """The source knows nothing of the shard key that the target has."""
-
-    def fetched(change: RowChange) -> SourceRow | None:
-        return fetch(change._replace(key=id_alone(change.key)) if change.table.shard_key else change)
-
-    return fetched

@@ -38,6 +38,7 @@ from sink.row import RowChange
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _Place: TypeAlias = tuple[int, bytes]
+MISSING = "its document is missing"
 
 
 class _Need(NamedTuple):
@@ -102,17 +103,23 @@ class Unexplained:
     """The unexplained updates of one run. Its callers pass the changes of a key in order."""
 
     def __init__(self) -> None:
+        self.unsettled: set[TableId] = set()
+        """Tables known to be unsettled: their skipped changes need not be remembered."""
         self._rows: dict[tuple[TableId, bytes], OpenRow] = {}
         self.bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._rows)
 
-    def missing(self, change: RowChange, reason: str) -> None:
+    def missing(self, change: RowChange, reason: str = MISSING) -> None:
+        if change.table.id in self.unsettled:
+            return
         with self._weighed(change):
             self._row(change, reason).missing_at = _place(change)
 
     def misfit(self, change: RowChange, reason: str) -> None:
+        if change.table.id in self.unsettled:
+            return
         needs = _needs(change.update or b"")
         with self._weighed(change):
             self._row(change, reason).misfits[_names(needs, change)] = _Misfit(_place(change), needs)

@@ -12,18 +12,16 @@ What even the transaction cannot write waits on, for the run to decide (docs/dec
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from changefeed.documents.row_key import row_key
 from changefeed.errors import RowRejected
 from changefeed.event import RowType
 from changefeed.table import TableName
-from sink.mongodb.commander import Commander
-from sink.mongodb.rows.bulk_command import Refusal
-from sink.mongodb.rows.placing import exchanged
+from sink.mongodb.refusal import Refusal
+from sink.mongodb.rows.placing import Placing
 from sink.mongodb.rows.row_look import RowLook
+from sink.mongodb.rows.row_place import spread
 from sink.mongodb.rows.row_rewrite import RowRewrite
 from sink.mongodb.rows.unexplained import Unexplained
 from sink.row import RowChange, Unfinished
@@ -91,22 +89,17 @@ class WaitingTries:
         waiting: WaitingRows,
         unexplained: Unexplained,
         *,
-        commander: Commander,
         look: RowLook,
-        unfinished: Unfinished,
-        again: Again,
-        missing: Callable[[RowChange], None],
+        placing: Placing,
         rewrite: RowRewrite,
+        again: Again,
     ) -> None:
-        """`missing`: notes that a change found no document."""
         self._waiting = waiting
         self._unexplained = unexplained
-        self._commander = commander
         self._look = look
-        self._unfinished = unfinished
-        self._again = again
-        self._missing = missing
+        self._placing = placing
         self._rewrite = rewrite
+        self._again = again
 
     def retry(self) -> None:
         for attempt in (self._step, self._leap, self._step, self._leap):
@@ -138,25 +131,25 @@ class WaitingTries:
         """
         last = chain.changes[-1]
         try:
-            if not last.table.shard_key:
+            if not spread(last.table):
                 return not self._rewrite.apply(chain.changes, viable=True).there
-            self._commander.together(partial(exchanged, last.table, [chain.changes]), str(last))
+            self._placing.exchange(last.table, [chain.changes], str(last))
         except RowRejected:
             return None
         return self._look.gone(last)
 
-    def exchange(self) -> None:
+    def exchange(self, unfinished: Unfinished) -> None:
         by_table: dict[TableName, list[Chain]] = {}
         for chain in self._waiting.take():
             table = chain.changes[0].table
-            if self._unfinished(table.id):
+            if unfinished(table.id):
                 self._waiting.restore(chain)
             else:
                 by_table.setdefault(table.name, []).append(chain)
         for name, waiting in by_table.items():
-            exchange = partial(exchanged, waiting[0].changes[0].table, [chain.changes for chain in waiting])
+            rows = [chain.changes for chain in waiting]
             try:
-                self._commander.together(exchange, f"an exchange of values in {name}")
+                self._placing.exchange(rows[0][0].table, rows, f"an exchange of values in {name}")
             except RowRejected:
                 for chain in waiting:
                     self._waiting.restore(chain)
@@ -170,4 +163,4 @@ class WaitingTries:
             self._unexplained.doubted(change)
         self._unexplained.explain(chain.changes)
         if missing:
-            self._missing(chain.changes[-1])
+            self._unexplained.missing(chain.changes[-1])

@@ -71,16 +71,14 @@ SINK = (
     ),
     Fault(
         "a duplicate in a replay is no insert that was applied",
-        "elif change.type is RowType.INSERT and refusal.duplicate_id:",
-        "elif change.type is RowType.INSERT and refusal.duplicate_id and not replay:",
+        "case Resolution.REPLACE:",
+        "case Resolution.REPLACE if not replay:",
         tests=_ROWS,
     ),
     Fault(
         "a refused unique value does not wait for its row",
-        "        elif refusal.duplicate and not refusal.duplicate_id:\n"
-        "            self._waiting.begin(change, refusal, replay=self._replay or replay)\n",
-        "        elif refusal.duplicate and not refusal.duplicate_id and replay:\n"
-        "            self._waiting.begin(change, refusal, replay=self._replay or replay)\n",
+        "            case Resolution.WAIT:\n",
+        "            case Resolution.WAIT if replay:\n",
         tests=("tests/unit/sink/mongodb/rows/test_write_run.py",),
     ),
     Fault(
@@ -91,7 +89,7 @@ SINK = (
     ),
     Fault(
         "an update whose document is missing is no divergence",
-        "            self._diverged([change for change in missing if not self._noted_newer(change)], _MISSING)\n",
+        "            self._doubts.diverged([change for change in missing if not self._doubts.noted_newer(change)], MISSING)\n",
         "            pass\n",
         tests=_DIVERGED,
     ),
@@ -151,8 +149,8 @@ SINK = (
     ),
     Fault(
         "what a replay skipped makes no table unsettled",
-        "                self._unsettled.add(table)\n                self._result.unsettled.add(table)\n",
-        "                self._unsettled.add(table)\n",
+        "                self._unexplained.unsettled.add(table)\n                self._state.result.unsettled.add(table)\n",
+        "                self._unexplained.unsettled.add(table)\n",
         tests=_DIVERGED,
     ),
     Fault(

@@ -16,8 +16,10 @@ from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander, Send, TargetReply
 from sink.mongodb.rows.batch_sender import BatchSender, SideBySide
 from sink.mongodb.rows.bulk_plan import Batch, CommandSizes, Limits
+from sink.mongodb.rows.doubts import RunTables
 from sink.mongodb.rows.placing import ShardKeys
-from sink.mongodb.rows.write_run import WriteRun
+from sink.mongodb.rows.row_look import RowsAtSource
+from sink.mongodb.rows.write_run import TargetLink, WriteRun
 from sink.row import RowChange, TargetTable, WriteResult
 
 _TAKEN = {"index": 0, "code": 11000, "errmsg": "u is taken", "keyPattern": {"u": 1}}
@@ -54,15 +56,15 @@ def _written(*answers: tuple[Mapping[str, Any], bool]) -> WriteResult:
     change = RowChange(table, RowType.UPDATE, bson.encode({"_id": 1}), None, update, 1 << 32, b"82")
     commander = Answers(*answers)
     run = WriteRun(
-        commander,
-        None,
-        None,
-        lambda _: True,
-        limits=lambda: Limits(joined=False),
-        shard_keys=ShardKeys(commander),
-        sizes=CommandSizes(),
-        side_by_side=SideBySide(),
-        repairs=False,
+        TargetLink(
+            commander=commander,
+            limits=lambda: Limits(joined=False),
+            sizes=CommandSizes(),
+            side_by_side=SideBySide(),
+        ),
+        ShardKeys(commander),
+        RowsAtSource(),
+        RunTables(unfinished=lambda _: True),
     )
     result = run.prepare([change], replay=False)()
     result.add(run.settle())
