@@ -136,9 +136,8 @@ def test_a_ddl_that_is_applied_again_is_the_same_file(feed: Feed) -> None:
 
 def test_a_copy_that_begins_again_hides_the_one_before(feed: Feed) -> None:
     committer = feed.committer()
-    committer.commit(
-        Commit(ranges={}, copies=(copied(feed, 100, 102, [{"_id": 7, "at": 102}]),), tables=(described(A),))
-    )
+    feed.ddl.begin([described(A, copied=True)])
+    committer.commit(Commit(ranges={}, copies=(copied(feed, 100, 102, [{"_id": 7, "at": 102}]),)))
     committer.commit(Commit(ranges={}, copies=(copied(feed, 100, 109, [{"_id": 6, "at": 109}]),)))
     feed.ddl.recopy(A, TableName("shop", "a"), moment(105))
     feed.ddl.recopy(A, TableName("shop", "a"), moment(105))
@@ -157,7 +156,7 @@ def test_a_table_that_leaves_and_comes_back_begins_again(feed: Feed) -> None:
     reader = feed.reader()
     left = feed.read(reader)
     assert left == ["schema shop.a", "i1@101", "drop shop.a"]
-    back = (described(A, "z", at=moment(115, 0)),)
+    back = (described(A, "z", at=moment(115, 0), copied=True),)
     receipt = replace(copied(feed, 115, 117, [{"_id": 2, "at": 117}], name="z"), start=moment(115, 0))
     feed.committer().commit(Commit(ranges={}, copies=(receipt,), tables=back))
     rows = feed.written([insert(A, 118, 3, "z")])

@@ -77,8 +77,9 @@ class _Life:
         yield lambda: self.feed.marks.mark(moment(110))
 
     def _copy(self, at: int) -> None:
+        self.feed.ddl.begin([described(A, copied=True)])
         receipt = copied(self.feed, 100, at, [{"_id": 7, "at": at}], self.epoch)
-        self.feed.committer(self.epoch).commit(Commit(ranges={}, copies=(receipt,), tables=(described(A),)))
+        self.feed.committer(self.epoch).commit(Commit(ranges={}, copies=(receipt,)))
 
     def _window(self, start: int, end: int, changes: Sequence[RowChange]) -> None:
         self.feed.window(start, end, changes, A, epoch=self.epoch)

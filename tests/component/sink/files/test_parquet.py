@@ -19,7 +19,7 @@ from sink.messages.files.store import NewFile, Store
 from sink.receipt import Commit
 from sink.row import RowChange
 from tests.component.sink.files.feed import Feed, copied
-from tests.component.sink.vocabulary import A, copy_end, insert, moment
+from tests.component.sink.vocabulary import A, copy_end, described, insert, moment
 
 _LATIN_1 = b"\x19\0\0\0\x02_id\0\x02\0\0\0f\0\x02t\0\x02\0\0\0\xe9\0\0"
 _LARGEST_DATE = bson.encode({"_id": 5, "at": bson.DatetimeMS(2**63 - 1)})
@@ -84,6 +84,7 @@ def test_the_columns_are_those_of_the_handbook_whatever_the_documents_are(tmp_pa
 
 def test_copied_documents_are_read_from_parquet(tmp_path: Path) -> None:
     feed = Feed(f"file://{tmp_path}/orders?format=parquet")
+    feed.ddl.begin([described(A, copied=True)])
     feed.window(100, 110, [insert(A, 105, 2)])
     feed.committer().commit(Commit(ranges={}, copies=(copied(feed, 100, 103, [{"_id": 1, "at": 103}]),)))
     feed.ddl.copied(copy_end(100))
