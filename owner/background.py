@@ -34,7 +34,7 @@ class Background:
     """For one thread, which starts the calls and takes their answers. `wake` is called from the worker threads."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+        self.wake = wake
         self._lock = threading.Lock()
         self._asked: dict[Hashable, _Asked] = {}
         self._workers = Workers("owner", _THREADS)
@@ -78,7 +78,7 @@ class Background:
         with self._lock:
             asked.answer, asked.error, asked.again_deadline = answer, error, time.monotonic() + delay
             asked.done = True
-        self._wake()
+        self.wake()
 
 
 class Chore(Generic[T]):

@@ -29,14 +29,11 @@ from changefeed.errors import (
     ConfigurationError,
     CoordinationUnavailable,
     FencedError,
-    HistoryLost,
     InvariantError,
     SluiceError,
-    UpdateWaits,
 )
 from changefeed.event import DdlEvent
 from changefeed.lifecycle import Command, State
-from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.node import NodeId
 from changefeed.records.requests import ChangefeedId
@@ -49,7 +46,6 @@ from owner.background import Background
 from owner.changefeed_sink import ChangefeedSink
 from owner.chores import SinkChores, SourceChores
 from owner.ddl.execution import Apply, Observe, RecordExecuting, Refuse, translated
-from owner.ddl.feed import Subscription
 from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier
 from owner.decision import (
@@ -64,29 +60,23 @@ from owner.decision import (
 )
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
-from owner.losses import OplogGuard, OplogLeft, loss_of, lost_tables, others_go_on
+from owner.losses import OplogLeft
 from owner.owner_memory import Lifecycles, OwnerMemory
 from owner.principal_copy import PrincipalCopy
 from owner.recopy import unfinished_copies
+from owner.source_watch import SourceWatch
 from owner.state import asked_about, published
 from owner.state_of import Collected, state_of
 from owner.status import Phase, never_began, phase_of
 from owner.table_starts import TableStarts, look_up
 from owner.tables import filter_change, scheduler
 from owner.tables.known_tables import KnownTables
-from owner.tables.node_standings import without_nodes
 from owner.tables.wishes import Forget, Mark, Resume
 from owner.term import OwnerTerm
 from schema_store.store import fold
 from sink.ddl import DownstreamDdl
-from source.loss import Loss
 
 _log = structlog.get_logger()
-
-_HISTORY = 100
-"""How many settled DDLs stay in etcd, for users who ask what was applied when."""
-_CROWDED = 4
-"""From this part of the room for large definitions on, none are kept for users."""
 
 
 class ChangefeedOwner:
@@ -117,8 +107,7 @@ class ChangefeedOwner:
         self._memory = OwnerMemory()
         self._gone_at: dict[NodeId, float] = {}
         self._run = 0
-        self._guard = OplogGuard(id, self._background, self._source.oplog_window)
-        self._losses = self._source.losses(self._background)
+        self._watch = SourceWatch(id, self._source, self._background, self._lifecycles)
         self._source_chores = SourceChores(id, f"{term.layout.cluster}/{id}", self._source, self._background)
         self._sink_chores = SinkChores(id, self._sink, self._background)
         target = self._sink.principals() if configuration.users else None
@@ -140,7 +129,7 @@ class ChangefeedOwner:
     @property
     def oplog_left(self) -> OplogLeft | None:
         """None until it is known."""
-        return self._guard.left
+        return self._watch.oplog_left
 
     def close(self) -> None:
         """To be called once."""
@@ -279,7 +268,7 @@ class ChangefeedOwner:
             self._run = status.run
         tables = memory.follow(known, status, self._gone_at, time.monotonic())
         self._do_chores(known, status, tables)
-        collected = self._collect(known, status, tables)
+        collected = self._collect(known, status)
         state = state_of(known, status, memory, self.configuration, self._writer.epoch, collected)
         decision = decide(
             state,
@@ -311,36 +300,12 @@ class ChangefeedOwner:
             if to_record is not None:
                 self._writer.principals(to_record)
 
-    def _collect(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> Collected:
-        """Take what arrived since the last tick into the memory. Writes nothing."""
-        assert status.resolved is not None
-        progress, report = self._memory.progress, self._lifecycles.report
-        errors: list[SluiceError] = []
-        loss, resolved = Loss(), status.resolved
-        if status.lifecycle.running:
-            errors += self._lost(known, status)
-            taken = self._subscription(known, status.resolved).take()
-            loss = loss_of(self._losses, known, tables, progress, taken.history)
-            self._memory.take(taken, hold=loss.hold)
-            resolved = resolved if loss.hold else taken.resolved
-            errors += self._update_waits(known, status)
-            also = (
-                taken.error,
-                self._memory.error,
-                loss.error,
-                without_nodes(known.processors) if tables.replicated else None,
-                self._principals.error if self._principals is not None else None,
-            )
-            errors += [error for error in also if error is not None]
-        else:
-            self._memory.leave_feed()
-        lost = {**lost_tables(known, progress, self._guard.window), **loss.lost}
+    def _collect(self, known: OwnerView, status: ChangefeedStatus) -> Collected:
+        """Writes nothing."""
+        unwritten = self._principals.error if self._principals is not None else None
+        waits = self._table_starts.update_waits(known, status)
         return Collected(
-            resolved=resolved,
-            errors=[report(error) for error in errors],
-            lost={table: report(error) for table, error in lost.items()},
-            lost_from_the_start={table: report(error) for table, error in loss.begin_lost.items()},
-            gone_shards=loss.gone,
+            source=self._watch.look(known, status, self._memory, also=[waits, unwritten]),
             letters=self._sink_chores.letters(status.letters, known.all_rows.rejected),
             executions=self._jobs.progress,
             room=self._room(),
@@ -348,27 +313,9 @@ class ChangefeedOwner:
             now=time.monotonic(),
         )
 
-    def _subscription(self, known: OwnerView, resolved: Position) -> Subscription:
-        if self._memory.subscription is None:
-            start = max(resolved, known.barrier.position) if known.barrier else resolved
-            self._memory.subscription = self._source.feed.subscribe(start, self._term.wake)
-        return self._memory.subscription
-
-    def _lost(self, known: OwnerView, status: ChangefeedStatus) -> list[HistoryLost]:
-        """The changefeed's loss of its place, unless that concerns single tables."""
-        assert status.checkpoint is not None
-        lost = self._guard.look(status.checkpoint)
-        return [lost] if lost and not others_go_on(known, self._memory.progress, self._guard.window) else []
-
     def _room(self) -> int:
         large = any(len(event.description.raw) > LARGE_BYTES for event in self._memory.arrived)
         return self._writer.large.room if large else MOST_BYTES
-
-    def _update_waits(self, known: OwnerView, status: ChangefeedStatus) -> list[UpdateWaits]:
-        """Told only if it waits for a user."""
-        blocking = [] if status.follows(known.info.configuration) else self._table_starts.blocking(known, status)
-        refused = [record for record in blocking if record.refused is not None]
-        return [UpdateWaits(filter_change.waits_for(refused))] if refused else []
 
     def _carry_out(self, decision: Decision, known: OwnerView) -> None:
         for action in decision.actions:
@@ -434,17 +381,9 @@ class ChangefeedOwner:
         self._writer.forget(actions, known.reports, known.rows)
 
     def _fold(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> None:
-        """Folds the oldest settled DDLs into the bases, once there are twice as many as are kept for users; all, if they are large."""
-        settled = sorted(position for position, record in known.records.items() if not record.open)
-        crowded = self._writer.large.size > MOST_BYTES // _CROWDED
-        if not settled or status.checkpoint is None or (len(settled) <= 2 * _HISTORY and not crowded):
-            return
-        below = status.checkpoint if crowded else min(status.checkpoint, settled[-_HISTORY])
-        if settled[0] >= below:
-            return
-        step = next(fold(known.bases, known.records.values(), below), None)
-        if step is not None:
-            self._writer.fold(step)
+        assert status.checkpoint is not None
+        below = self._writer.fold_settled(known.bases, known.records, status.checkpoint)
+        if below is not None:
             tables.gc(min([below, *(record.position for record in known.records.values() if record.open)]))
 
     def _forget(self) -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import structlog
 
 from changefeed.errors import DefinitionsTooLarge
+from changefeed.position import Position
 from changefeed.records.ddl import Barrier, DdlRecord, Observation, TargetRename
 from changefeed.records.node import Assignment, NodeId, PositionReport, RowCounts
 from changefeed.records.requests import ChangefeedId, MoveRequest
@@ -21,19 +22,23 @@ from coordination import failpoint
 from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
 from coordination.fenced import FencedStore
 from coordination.large_store import LargeWriter
-from coordination.large_values import LARGE_BYTES, encoded
+from coordination.large_values import LARGE_BYTES, MOST_BYTES, encoded
 from coordination.layout import Layout, encode
 from coordination.parts import assignment_puts
 from owner.tables.filter_change import FilterChange
 from owner.tables.scheduler import ForgetMove, ForgetNode, Remove, SchedulerAction, assignments_after
 from owner.tables.wishes import Forget, Mark, Resume
-from schema_store.store import FoldStep
+from schema_store.store import FoldStep, fold
 
 _log = structlog.get_logger()
 
 _BARRIER_EVERY = 0.1
 _BARRIER_EVERY_WHILE_ROWS_FLOW = 0.04
 _STATUS_EVERY = 1.0
+_HISTORY = 100
+"""How many settled DDLs stay in etcd, for users who ask what was applied when."""
+_CROWDED = 4
+"""From this part of the room for large definitions on, none are kept for users."""
 
 T = TypeVar("T")
 
@@ -246,6 +251,24 @@ class ChangefeedWriter:
         writes: list[Op] = [self._put_schema(table, bounded=False) for table in step.write]
         writes += [Delete(self._layout.schema(self._id, table)) for table in step.remove]
         self._commit([*writes, *(Delete(self._layout.ddl(self._id, position)) for position in step.ddls)])
+
+    def fold_settled(
+        self, bases: Mapping[TableId, TableSchema], records: Mapping[Position, DdlRecord], checkpoint: Position
+    ) -> Position | None:
+        """Fold the oldest settled DDLs into the bases, once there are twice as many as are kept for users; all, if they are large.
+
+        Return below which position they were folded, None if they were not.
+        """
+        settled = sorted(position for position, record in records.items() if not record.open)
+        crowded = self.large.size > MOST_BYTES // _CROWDED
+        if not settled or (len(settled) <= 2 * _HISTORY and not crowded):
+            return None
+        below = checkpoint if crowded else min(checkpoint, settled[-_HISTORY])
+        step = next(fold(bases, records.values(), below), None) if settled[0] < below else None
+        if step is None:
+            return None
+        self.fold(step)
+        return below
 
     def _forgotten(self, node: NodeId) -> list[Op]:
         layout, id = self._layout, self._id

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from changefeed.config.configuration import Configuration
-from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.status import ChangefeedStatus, LetterTotals
-from changefeed.table import TableId
 from owner.ddl.execution import DdlProgress
 from owner.etcd_view import OwnerView
 from owner.losses import history_of
 from owner.owner_memory import OwnerMemory
+from owner.source_watch import Watched
 from owner.state import ChangefeedState, horizon
 from owner.tables.wishes import TableWishes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What a tick has asked for, and `now`, in monotonic seconds. `resolved`: everything that the watch shows below it is in the memory."""
+    """What a tick has asked for, and `now`, in monotonic seconds."""
 
-    resolved: Position
-    errors: Sequence[ErrorReport] = ()
-    lost: Mapping[TableId, ErrorReport] = field(default_factory=dict)
-    lost_from_the_start: Mapping[TableId, ErrorReport] = field(default_factory=dict)
-    gone_shards: AbstractSet[str] = frozenset()
-    """Nobody needs them any more."""
+    source: Watched
     letters: LetterTotals | None
     executions: Mapping[Position, DdlProgress]
     room: int
@@ -47,7 +40,7 @@ def state_of(
     collected: Collected,
 ) -> ChangefeedState:
     """`configuration`: as its tables were found."""
-    tables, progress = memory.tables, memory.progress
+    tables, progress, watched = memory.tables, memory.progress, collected.source
     assert tables is not None, "expected a memory that follows etcd"
     return ChangefeedState(
         epoch=epoch,
@@ -60,8 +53,8 @@ def state_of(
             requests=known.requests,
             repairs=known.repairs.keys(),
             skips=known.skips,
-            lost=collected.lost,
-            lost_from_the_start=collected.lost_from_the_start,
+            lost=watched.lost,
+            lost_from_the_start=watched.lost_from_the_start,
             replicated=tables.replicated.keys(),
             processors={node for node, state in progress.nodes.items() if state.takes_tables},
             moving=known.moving,
@@ -73,12 +66,12 @@ def state_of(
         tip=tables.tip,
         arrived=memory.arrived,
         room=collected.room,
-        resolved=collected.resolved,
-        history=memory.history and memory.history.after(history_of(known)).without(collected.gone_shards),
+        resolved=watched.resolved,
+        history=memory.history and memory.history.after(history_of(known)).without(watched.gone_shards),
         horizon=horizon(
             known.info.configuration,
             status,
-            collected.resolved,
+            watched.resolved,
             lambda start: tables.copied_from(start) - known.copied - known.stragglers.keys(),
         ),
         sightings=memory.sightings,
@@ -88,5 +81,5 @@ def state_of(
         copying=configuration.target is not None and bool(tables.beside or tables.to_copy - known.copied),
         entered=memory.entered,
         letters=collected.letters,
-        errors=collected.errors,
+        errors=watched.errors,
     )

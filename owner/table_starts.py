@@ -26,7 +26,7 @@ from changefeed.config.configuration import Configuration, Start
 from changefeed.config.tables.filter import Filter
 from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import Document
-from changefeed.errors import ConfigurationError, SluiceError, SourceUnavailable
+from changefeed.errors import ConfigurationError, SluiceError, SourceUnavailable, UpdateWaits
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Sign
 from changefeed.position import Position, Window
@@ -176,6 +176,13 @@ class TableStarts:
         return filter_change.in_the_way(
             known.info.configuration.filter, published(status, known.barrier), records, waiting
         )
+
+    @staticmethod
+    def update_waits(known: OwnerView, status: ChangefeedStatus) -> UpdateWaits | None:
+        """Told only if it waits for a user."""
+        blocking = [] if status.follows(known.info.configuration) else TableStarts.blocking(known, status)
+        refused = [record for record in blocking if record.refused is not None]
+        return UpdateWaits(filter_change.waits_for(refused)) if refused else None
 
     def _moving(self, known: OwnerView, status: ChangefeedStatus) -> list[Place]:
         """The places of all tables that stay, if some move: how they do is the user's decision."""

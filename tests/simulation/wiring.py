@@ -108,7 +108,7 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (source.sharded.cluster_clients, "connect", source_client),
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
-        (owner.changefeed_owner, "_HISTORY", 2),
+        (owner.etcd_writes, "_HISTORY", 2),
         (owner.tables.wishes, "_MOST_WAITING", waiting_ddls),
         (owner.changefeed_owner, "LARGE_BYTES", large_bytes),
         (owner.recording, "LARGE_BYTES", large_bytes),

@@ -184,7 +184,7 @@ OWNER = (
     ),
     Fault(
         "DDLs are folded into the bases beyond the checkpoint",
-        "below = status.checkpoint if crowded else min(status.checkpoint, settled[-_HISTORY])",
+        "below = checkpoint if crowded else min(checkpoint, settled[-_HISTORY])",
         "below = settled[-_HISTORY]",
     ),
     Fault(

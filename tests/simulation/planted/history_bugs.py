@@ -185,7 +185,7 @@ def _parts_of_a_transaction_are_applied_as_they_are_met() -> AbstractContextMana
 
 
 def _a_table_that_cannot_keep_up_is_lost_with_the_others() -> AbstractContextManager[Any]:
-    return patch("owner.changefeed_owner.others_go_on", lambda *_: False)
+    return patch("owner.source_watch.others_go_on", lambda *_: False)
 
 
 HISTORY_BUGS: Mapping[str, Bug] = {

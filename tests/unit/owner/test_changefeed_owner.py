@@ -239,7 +239,7 @@ def test_a_node_that_is_gone_has_stopped_when_its_tasks_cannot_write_any_more(
 
 def test_ddls_are_folded_into_the_bases_up_to_the_checkpoint(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that begins again at the checkpoint needs the schemas as they were there."""
-    monkeypatch.setattr("owner.changefeed_owner._HISTORY", 1)
+    monkeypatch.setattr("owner.etcd_writes._HISTORY", 1)
     owner.is_(State.NORMAL, DesiredState.RUNNING)
     for seconds in (90, 110, 120, 130):
         event = DdlEvent(position=at(seconds), type=DdlType.MODIFY, db="shop", table=TableName("shop", "a"), id=A)
