@@ -205,16 +205,16 @@ class ChangefeedProcessor:
         return jobs
 
     def _repairs_in(self, job: LaneJob, stored: ProcessorView) -> Mapping[TableId, RepairRequest]:
-        asked = {TableId(table): request.record for table, request in stored.repairs.items()}
+        requests = {TableId(table): request.record for table, request in stored.repairs.items()}
         return {
-            table: request for table, request in asked.items() if job.of(table) and request.id not in self._repaired
+            table: request for table, request in requests.items() if job.of(table) and request.id not in self._repaired
         }
 
     def _answer_repairs(self, stored: ProcessorView) -> None:
         """A repair that is carried out again changes nothing, so its request may be deleted late."""
-        asked = {table: request.record.id for table, request in stored.repairs.items()}
-        self._repaired &= set(asked.values())
-        done = [table for table, request in asked.items() if request in self._repaired]
+        requests = {table: request.record.id for table, request in stored.repairs.items()}
+        self._repaired &= set(requests.values())
+        done = [table for table, request in requests.items() if request in self._repaired]
         keys = [self._session.layout.repair(self._id, TableId(table)) for table in done]
         self._session.store.commit_in_parts([Delete(key) for key in keys])
 

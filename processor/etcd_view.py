@@ -98,5 +98,5 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
 
 
 def _stops(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Mapping[TableId, int]:
-    found = reader.group(Straggler, view, layout.stragglers(id))
-    return {TableId(table): stored.mod_rev for table, stored in found.items() if stored.record.stopped}
+    stragglers = reader.group(Straggler, view, layout.stragglers(id))
+    return {TableId(table): stored.mod_rev for table, stored in stragglers.items() if stored.record.stopped}

@@ -68,8 +68,8 @@ class FollowedSchemas:
         versions = self.versions
         self._strangers = self._strangers.follow(versions.base, lanes.tables)
         changed = {table for table in versions.changed if table in lanes.tables}
-        found = versions.interrupted(self._strangers.tables | changed)
-        checkpoints = {table: lanes.checkpoint_of(table) for table in found}
+        interrupted = versions.interrupted(self._strangers.tables | changed)
+        checkpoints = {table: lanes.checkpoint_of(table) for table in interrupted}
         return {table: at for table, at in checkpoints.items() if versions.at(table, at) is None}
 
     def _base_schema(self, stored: ProcessorView, table: TableId) -> TableSchema | None:
@@ -106,7 +106,7 @@ def _changed_bases(
     if before is now:
         return []
     pairs = zip(map(before.get, now), now.values(), strict=True)
-    found: list[tuple[StoredRecord[TableSchema] | None, ...]] = [pair for pair in pairs if pair[0] is not pair[1]]
-    if len(before) != len(now) - sum(was is None for was, _ in found):
-        found += [(before[table], None) for table in before if table not in now]
-    return [stored.record for pair in found for stored in pair if stored is not None]
+    differing: list[tuple[StoredRecord[TableSchema] | None, ...]] = [pair for pair in pairs if pair[0] is not pair[1]]
+    if len(before) != len(now) - sum(was is None for was, _ in differing):
+        differing += [(before[table], None) for table in before if table not in now]
+    return [stored.record for pair in differing for stored in pair if stored is not None]

@@ -162,11 +162,11 @@ class Following:
         A node probes when none of its windows would tell it that an error is over: it has no tables, its tables wait for a DDL, or its windows
         fail. Where windows fail, a look shows whether the error came with a table.
         """
-        asked = orders.troubled and (self.looked_at is None or now >= self.looked_at + LOOK_EVERY.total_seconds())
+        due = orders.troubled and (self.looked_at is None or now >= self.looked_at + LOOK_EVERY.total_seconds())
         if not self.lanes.tables:
-            return self.may_begin(orders, now=now) and (self.trouble is not None or asked)
+            return self.may_begin(orders, now=now) and (self.trouble is not None or due)
         waits = not self.lanes.running and now >= self.succeeded_at + LOOK_EVERY.total_seconds()
-        return self.wanted(orders) and asked and (waits or self.trouble is not None)
+        return self.wanted(orders) and due and (waits or self.trouble is not None)
 
     def looked(self, orders: Orders, error: ErrorReport | None, *, now: float) -> Following:
         """A node with tables that go on learns its own errors from their windows. An error that lasts waits for the next run."""

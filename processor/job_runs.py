@@ -249,10 +249,10 @@ def _described(
     context: JobContext, places: Iterable[tuple[TableId, Position]]
 ) -> tuple[tuple[TableSchema, TableName], ...]:
     route = context.configuration.routes.target
-    found: list[tuple[TableSchema, TableName]] = []
+    described: list[tuple[TableSchema, TableName]] = []
     for table, at in places:
         schema = context.schemas.at(table, at)
         if schema is None:
             raise InvariantError(f"table {table} at {at}: expected the schema store to know it, observed no such table")
-        found.append((schema, route(schema.name)))
-    return tuple(found)
+        described.append((schema, route(schema.name)))
+    return tuple(described)

@@ -182,20 +182,20 @@ class Processor:
         changefeed, groups = self._changefeeds.get(id), self._groups(id, view)
         if changefeed is not None and not changefeed.due(time.monotonic()) and _same(self._seen.get(id), groups):
             return
-        known = etcd_view.read(self._reader, view, self._layout, id, self._session.node)
-        if known is not None:
-            self._follow(id, view, known)
+        stored = etcd_view.read(self._reader, view, self._layout, id, self._session.node)
+        if stored is not None:
+            self._follow(id, view, stored)
         self._seen[id] = groups
 
-    def _follow(self, id: ChangefeedId, view: View, known: ProcessorView) -> None:
+    def _follow(self, id: ChangefeedId, view: View, stored: ProcessorView) -> None:
         changefeed = self._changefeeds.get(id)
-        if changefeed is not None and not changefeed.serves(known):
+        if changefeed is not None and not changefeed.serves(stored):
             if not changefeed.wound_up():
                 return
             changefeed = None
         if changefeed is None:
-            changefeed = self._changefeeds[id] = ChangefeedProcessor(id, known, self._processor_session)
-        changefeed.tick(view, known)
+            changefeed = self._changefeeds[id] = ChangefeedProcessor(id, stored, self._processor_session)
+        changefeed.tick(view, stored)
 
     def _groups(self, id: ChangefeedId, view: View) -> _Groups:
         """The groups of keys that concern this node and changefeed. A group is the same object as long as nothing in it changes."""

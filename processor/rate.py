@@ -74,8 +74,8 @@ class TokenBucket:
     share: float = 1.0
 
     def told(self, share: float, at: float, now: float) -> TokenBucket:
-        known = self.told_at <= now and self.told_at >= at
-        return self if known else TokenBucket(self.paid_until, at, share)
+        newer = self.told_at <= now and self.told_at >= at
+        return self if newer else TokenBucket(self.paid_until, at, share)
 
     def take(self, cost_seconds: float, now: float) -> tuple[TokenBucket, float]:
         """Returns the bucket afterwards, and how many seconds to wait before the write begins. `cost_seconds`: at the whole rate."""

@@ -87,14 +87,14 @@ class KnownCopies:
     def copy(self, view: View, table: TableId) -> TableCopy | None:
         record = view.get(self._layout.copy(self._id, table))
         parts = view.group(self._layout.copy_parts(self._id, table))
-        known = self._known.get(table)
-        if known is None or known.record is not record or known.parts is not parts:
+        decoded = self._known.get(table)
+        if decoded is None or decoded.record is not record or decoded.parts is not parts:
             copy = read_copy(view, self._layout, self._id, table)
-            known = self._known[table] = _KnownCopy(record, parts, copy)
+            decoded = self._known[table] = _KnownCopy(record, parts, copy)
             if copy is not None:
                 pace = self._paces.get(table)
                 self._progress[table] = replace(copy.progress, rate=pace.rate if pace else None)
-        return known.copy
+        return decoded.copy
 
     def task_begins(self, now: float) -> None:
         self._pace = self._pace or CopyPace.begun(now)
@@ -129,11 +129,11 @@ class KnownCopies:
 
 
 def read_copy(view: View, layout: Layout, id: ChangefeedId, table: TableId) -> TableCopy | None:
-    found = view.get(layout.copy(id, table))
-    if found is None:
+    record = view.get(layout.copy(id, table))
+    if record is None:
         return None
     parts = sorted(view.group(layout.copy_parts(id, table)).items())
-    return TableCopy.from_records(decode(CopyRecord, found), [decode(CopyPart, kv) for _, kv in parts])
+    return TableCopy.from_records(decode(CopyRecord, record), [decode(CopyPart, kv) for _, kv in parts])
 
 
 def copy_written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy) -> list[Op]:

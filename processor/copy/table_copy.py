@@ -70,10 +70,10 @@ class TableCopy:
         before: TableCopy | None = None,
     ) -> Self:
         """`before`: the copy of the table that this one repeats."""
-        found, floor = tuple(bounds), before.shown if before else None
+        chunk_bounds, floor = tuple(bounds), before.shown if before else None
         stage = CopyStage.COPYING
-        record = CopyRecord(start=start, stage=stage, chunks=len(found) + 1, whole=whole, size=size, floor=floor)
-        return cls(record=record, bounds=found, planned_as=tuple(range(record.chunks)), copied={}, floor=floor)
+        record = CopyRecord(start=start, stage=stage, chunks=len(chunk_bounds) + 1, whole=whole, size=size, floor=floor)
+        return cls(record=record, bounds=chunk_bounds, planned_as=tuple(range(record.chunks)), copied={}, floor=floor)
 
     @classmethod
     def restarting(cls, start: Position, before: TableCopy | None = None) -> Self:

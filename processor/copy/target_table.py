@@ -96,8 +96,8 @@ def _create_if_empty(creation: Creation, ddl: DdlApplier, loader: DocumentLoader
     the time series that they belong to.
     """
     before = ddl.observe([creation.name])
-    found = before.tables.get(creation.name)
-    if (found is not None or creation.bucketed) and not loader.empty():
+    present = before.tables.get(creation.name)
+    if (present is not None or creation.bucketed) and not loader.empty():
         raise TargetOccupied(
             f"{creation.name}: expected no documents at the target before its initial copy, found some; drop the table "
             f"there, route it to another name, say on_occupied: drop or keep, or start the changefeed with --start now if the target already "
@@ -105,8 +105,8 @@ def _create_if_empty(creation: Creation, ddl: DdlApplier, loader: DocumentLoader
         )
     ddl.apply(creation.create, before)
     _shard(creation, ddl)
-    if found is not None:
-        _drop_unique_indexes(creation, found, ddl)
+    if present is not None:
+        _drop_unique_indexes(creation, present, ddl)
 
 
 def make_anew(creation: Creation, ddl: DdlApplier) -> None:
@@ -158,8 +158,8 @@ def _shard(creation: Creation, ddl: DdlApplier) -> None:
             _do(step, ddl)
 
 
-def _drop_unique_indexes(creation: Creation, found: ObservedTable, ddl: DdlApplier) -> None:
-    indexes = [index.decode() for index in found.indexes]
+def _drop_unique_indexes(creation: Creation, present: ObservedTable, ddl: DdlApplier) -> None:
+    indexes = [index.decode() for index in present.indexes]
     kept = (
         creation.shard.layout.key.decode() if creation.shard is not None and creation.shard.layout is not None else {}
     )
@@ -184,9 +184,9 @@ def _of_id(index: dict[str, object]) -> bool:
 def _key_index(schema: TableSchema, name: TableName, layout: TableLayout) -> CreateIndexes | None:
     key = list(layout.key.decode().items())
     for index in schema.indexes:
-        said = index.decode()
-        partial = {"partialFilterExpression", "sparse"} & said.keys()
-        if list(said["key"].items())[: len(key)] == key and not partial and not _of_id(said):
+        definition = index.decode()
+        partial = {"partialFilterExpression", "sparse"} & definition.keys()
+        if list(definition["key"].items())[: len(key)] == key and not partial and not _of_id(definition):
             return CreateIndexes(name=name, indexes=(index,))
     return None
 

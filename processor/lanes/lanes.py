@@ -123,8 +123,8 @@ class Lanes:
 
     def assign(self, starts: Mapping[TableId, Position], barrier: Barrier) -> Lanes:
         """Everything that an earlier node may have applied of a table is before the current barrier, so the table's replay ends there."""
-        if known := self.tables & starts.keys():
-            raise InvariantError(f"tables {sorted(known)} are assigned already")
+        if assigned_before := self.tables & starts.keys():
+            raise InvariantError(f"tables {sorted(assigned_before)} are assigned already")
         replay = {table: max(start, barrier.of(table)) for table, start in starts.items()}
         assigned = replace(
             self,

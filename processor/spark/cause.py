@@ -31,19 +31,19 @@ def cause_of(error: Exception) -> str:
     first, _, rest = str(error).strip().partition("\n")
     if not rest or not first.startswith("An error occurred while calling "):
         return f"{type(error).__name__}: {first}"
-    said = rest.partition(_STACK)[0].removeprefix(": ")
-    if lost := _LOST_TASK.search(said):
+    text = rest.partition(_STACK)[0].removeprefix(": ")
+    if lost := _LOST_TASK.search(text):
         return f"a task on {lost['where']} failed: {_short(lost['cause'])}"
-    return _short(said)
+    return _short(text)
 
 
-def _short(said: str) -> str:
-    return _ADVICE.sub("", _PACKAGE.sub("", _reason(said)))
+def _short(text: str) -> str:
+    return _ADVICE.sub("", _PACKAGE.sub("", _reason(text)))
 
 
-def _reason(said: str) -> str:
-    if daemon := _DAEMON.search(said):
-        said = dedent(daemon["said"])
-    _, traceback, lines = said.rpartition(_TRACEBACK)
+def _reason(text: str) -> str:
+    if daemon := _DAEMON.search(text):
+        text = dedent(daemon["said"])
+    _, traceback, lines = text.rpartition(_TRACEBACK)
     after_frames = dropwhile(lambda line: line.startswith(" "), lines.splitlines()) if traceback else []
-    return next(iter(after_frames), said.strip().partition("\n")[0]).strip()
+    return next(iter(after_frames), text.strip().partition("\n")[0]).strip()

@@ -111,19 +111,19 @@ def tell(line: str) -> None:
         return
     if _of_a_worker(line):
         sys.stderr.write(f"{line}\n")
-    elif (said := _SPARKS.fullmatch(line)) is not None:
-        write = getattr(_log, _LEVELS.get(said["level"], "info"))
-        write("spark_logged", logger=said["logger"], text=said["text"])
+    elif (match := _SPARKS.fullmatch(line)) is not None:
+        write = getattr(_log, _LEVELS.get(match["level"], "info"))
+        write("spark_logged", logger=match["logger"], text=match["text"])
     else:
         _log.info("spark_wrote", text=line)
 
 
 def _of_a_worker(line: str) -> bool:
     try:
-        found = json.loads(line)
+        entry = json.loads(line)
     except ValueError:
         return False
-    return isinstance(found, dict) and "event" in found
+    return isinstance(entry, dict) and "event" in entry
 
 
 _PROCESSES = Path("/proc")

@@ -154,8 +154,8 @@ class SparkRunner:
 
     def executors(self) -> int:
         """Where tasks may run: at least one. This machine is one."""
-        found = None if self._settings.local else self.health()
-        return max(1, found.executors) if found is not None else 1
+        health = None if self._settings.local else self.health()
+        return max(1, health.executors) if health is not None else 1
 
     def health(self) -> SparkHealth | None:
         """None: Spark has not started, has died, or does not answer. Its one thread asks, since the JVM keeps a thread for each of ours."""

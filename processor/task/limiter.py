@@ -173,8 +173,8 @@ def _opened(name: str, directory: Path) -> int | None:
     parent = os.getppid()
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
-        found = directory.lstat()
-        if found.st_uid != os.getuid() or found.st_mode & 0o022 or not directory.is_dir() or directory.is_symlink():
+        status = directory.lstat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o022 or not directory.is_dir() or directory.is_symlink():
             raise PermissionError(f"{directory} is not ours alone")
         for old in directory.iterdir():
             owner = old.name.partition("-")[0]

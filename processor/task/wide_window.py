@@ -115,8 +115,8 @@ def _divided(
         if version is not mounted:
             values = UniqueValues.of(mounted.schema)
             of_version[mounted.target.id] = mounted, values
-        found = values.of_change(event, header) if values else UNKNOWN
-        yield bucket, linked(found, without_images(event, header))
+        digests = values.of_change(event, header) if values else UNKNOWN
+        yield bucket, linked(digests, without_images(event, header))
 
 
 def divide_tables(buckets: int, chunks: Iterable[ShuffledBlob]) -> Iterator[ShuffledBlob]:

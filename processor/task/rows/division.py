@@ -153,15 +153,15 @@ def divided_tables(spec: JobSpec, context: JobContext) -> tuple[TableId, ...]:
     pipeline, job = context.configuration.pipeline, spec.whole(context.tables)
     if not pipeline.pre_images or pipeline.order_by is not OrderBy.AUTO:
         return ()
-    found = []
+    tables = []
     for table in context.schemas.perhaps(divisible) - spec.copied.keys():
         window = job.of(table)
         if window is None or window.start < job.replay_of(table):
             continue
         schema = context.schemas.at(table, window.start)
         if schema is not None and pipeline.wants_pre_images(schema.name) and divisible(schema):
-            found.append(table)
-    return tuple(sorted(found))
+            tables.append(table)
+    return tuple(sorted(tables))
 
 
 def linked(values: bytes, event: bytes) -> bytes:

@@ -123,12 +123,12 @@ class RowFilter:
             self._types.clear()
             self._conditions.clear()
         name = table_name(ns)
-        found = self._filter.of(name) if name is not None else None
+        rules = self._filter.of(name) if name is not None else None
         types = _NO_TYPES
-        if found is not None and found.wanted:
-            types = frozenset(type_.value.encode() for type_ in RowType if type_ not in found.ignored)
-            if found.conditions:
-                self._conditions[ns] = found
+        if rules is not None and rules.wanted:
+            types = frozenset(type_.value.encode() for type_ in RowType if type_ not in rules.ignored)
+            if rules.conditions:
+                self._conditions[ns] = rules
         self._types[ns] = types
         return types
 

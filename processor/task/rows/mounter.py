@@ -127,11 +127,11 @@ class Mounter:
                 f"is required; the source has none: turn changeStreamPreAndPostImages on there and let images be kept for longer than this "
                 f"changefeed may be behind, then copy the table anew (sluice table recopy)"
             ).about(table.target.id)
-        found = _IMAGES[before is not None, after is not None]
+        kept = _IMAGES[before is not None, after is not None]
         if (columns := table.columns) is not None:
             before = columns.document(before) if before is not None else None
             after = columns.document(after) if after is not None else None
-        return RowDetails(wall, transaction, before, after if kind is _UPDATE else None, found)
+        return RowDetails(wall, transaction, before, after if kind is _UPDATE else None, kept)
 
     def _look_up(self, header: Header) -> MountedTable:
         name, position = table_name(header.ns), header.position

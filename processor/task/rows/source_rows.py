@@ -35,9 +35,9 @@ from the tasks of other changefeeds, whose servers answer."""
 
 def read_options(configuration: Configuration) -> ReadOptions:
     conditions = [rule.ignore_where for rule in configuration.filter.events if rule.ignore_where is not None]
-    asked = configuration.images is not Images.NONE
-    after = asked or any(condition.after_image for condition in conditions)
-    before = asked or any(condition.before_image for condition in conditions)
+    images = configuration.images is not Images.NONE
+    after = images or any(condition.after_image for condition in conditions)
+    before = images or any(condition.before_image for condition in conditions)
     return ReadOptions(
         match=Document.of(filter_match.rows(configuration.filter)),
         full_document=FullDocument.WHEN_AVAILABLE if after else FullDocument.DEFAULT,
@@ -92,9 +92,9 @@ class SourceRows:
         return SourceRow(document, row.read_ts, ignored=ignored)
 
     def _uuids(self, table: TableId) -> tuple[TableId, ...]:
-        known = self._schemas.latest(table)
+        schema = self._schemas.latest(table)
         later = (uuid for uuid, of in self.held.uuids.items() if of == table)
-        return (table, *(known.uuids if known is not None else ()), *later)
+        return (table, *(schema.uuids if schema is not None else ()), *later)
 
     def _is_of_another(self, uuid: TableId, table: TableId) -> bool:
         """Of a UUID that is not among the table's."""
