@@ -28,7 +28,8 @@ from source.sharded.tables.cluster_state import (
     changed_field,
     document_id,
 )
-from source.sharded.tables.owned_ddl import ChunkReading, IndexName, index_name
+from source.sharded.tables.owned_ddl import IndexName, index_name
+from source.sharded.tables.owners import ChunkReading
 from source.sharded.tables.rewind import ConfigReading
 
 _MAJORITY = {"level": "majority"}

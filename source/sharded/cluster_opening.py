@@ -110,7 +110,7 @@ class ClusterOpening:
         tables = LiveTables.of(state, ids)
         return OpenedCluster(
             tables=tables,
-            owned=OwnedDdl.of(tables, chunks, rewound_indexes(indexes, operations), operations, self._roster.gone),
+            owned=OwnedDdl(tables, chunks, rewound_indexes(indexes, operations), operations, self._roster.gone),
             guard=guard,
             units=[*config_units, *(unit for each in opened.values() for unit in each.units)],
         )

@@ -248,7 +248,7 @@ class ClusterWatch:
             for index, operation in enumerate(unit.operations):
                 at, timed = place_of(unit.ts, unit.stream, index), {**operation, "wall": unit.wall}
                 self._guard.take(unit.stream, operation, at)
-                self.owned.coordinated = not self._guard.on
+                self.owned.options.coordinated = not self._guard.on
                 yield from self.owned.take(unit.stream, timed, at)
                 for change in self.tables.take(unit.stream, timed, at):
                     yield change

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from changefeed.documents.document import Document
 from changefeed.errors import SourceUnsupported
@@ -51,6 +51,11 @@ _TO_CAPPED = ".convertToCapped."
 class LiveTable:
     id: TableId
     name: TableName
+
+    def events(self, operation: Operation, at: Position) -> Iterator[DdlEvent]:
+        """What the entry of one shard means as DDL of the table, whatever the name and UUID that it has there."""
+        for event in events_of(operation, at):
+            yield replace(event, id=self.id, table=self.name)
 
 
 @dataclass(slots=True)

@@ -74,7 +74,7 @@ class ModelReader:
         for shard, operation in read:
             operations.setdefault(shard, []).append(operation)
         owners = {id: (uuid(1), shard) for id, shard in chunks.items()}
-        self.owned = OwnedDdl.of(tables, owners, indexes, operations, gone)
+        self.owned = OwnedDdl(tables, owners, indexes, operations, gone)
 
     def shown(self, *steps: Step) -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
@@ -172,10 +172,10 @@ def test_without_coordinators_a_collmod_is_shown_at_the_first_owner_and_again_on
     on, off = {"hidden": True}, {"hidden": False}
     each_on_both = [modified(shard, index) for index in (on, off, on) for shard in ("sa", "sb")]
     alone = reader()
-    alone.owned.coordinated = False
+    alone.owned.options.coordinated = False
     assert alone.shown(*each_on_both, modified("sa", on)) == [(at, "modify 1") for at in (0, 2, 4, 6)]
     between = reader()
-    between.owned.coordinated = False
+    between.owned.options.coordinated = False
     assert between.shown(*each_on_both[1:], modified("sc", on)) == [(at, "modify 1") for at in (0, 1, 3)]
 
 
