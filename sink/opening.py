@@ -37,7 +37,7 @@ def open_sink(
         case "file" | "s3":
             return FileSink(configuration.id, FileSinkOptions.parse(uri), files)
         case "kafka":
-            from sink.kafka.kafka_sink import KafkaSink  # noqa: PLC0415 - it loads the client of Kafka, which takes time and memory
+            from sink.messages.kafka.kafka_sink import KafkaSink  # noqa: PLC0415 - it loads the client of Kafka, which takes time and memory
 
             return KafkaSink(configuration.id, KafkaSinkOptions.parse(uri), files)
         case _:

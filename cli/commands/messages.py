@@ -186,8 +186,8 @@ def consume(
     With --to, the target is equal to the source at each watermark that is reached. Killed at any moment, it goes on where it ended. What was
     read and not shown yet is kept in a temporary file (SQLITE_TMPDIR says where).
     """
-    from sink.kafka.brokers.clients import kafka_clients  # noqa: PLC0415 - it loads the client of Kafka, which no other command needs
-    from sink.kafka.reading.kafka_reader import KafkaReader  # noqa: PLC0415 - as above
+    from sink.messages.kafka.kafka_clients import kafka_clients  # noqa: PLC0415 - it loads the client of Kafka, which no other command needs
+    from sink.messages.kafka.kafka_reader import KafkaReader  # noqa: PLC0415 - as above
 
     with reported():
         wish = Wish(follow=follow, table=table, after=after, to=to, from_start=from_start)

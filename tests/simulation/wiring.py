@@ -34,11 +34,11 @@ import processor.task.rows.applier
 import processor.task.wide_window
 import processor.task.window_task
 import processor.task.worker_resources
-import sink.kafka.brokers.clients
-import sink.kafka.feed_claim
-import sink.kafka.reading.topic_reader
 import sink.messages.files.data_files
 import sink.messages.files.file_sink
+import sink.messages.kafka.kafka_clients
+import sink.messages.kafka.kafka_sink
+import sink.messages.kafka.topic_reader
 import sink.mongodb.mongo_sink
 import sink.mongodb.rows.write_run
 import source.opening
@@ -121,11 +121,11 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (owner.chores, "_SWEEP_SECONDS", 5.0),
         (sink.messages.files.file_sink, "open_store", store),
         (sink.messages.files.data_files, "secrets", SimpleNamespace(token_hex=lambda _: f"{next(names):06}")),
-        (sink.kafka.brokers.clients, "Producer", brokers.producer),
-        (sink.kafka.brokers.clients, "AdminClient", brokers.admin),
-        (sink.kafka.brokers.clients, "_clients", ClientsByProcess(lambda: cluster.process)),
-        (sink.kafka.feed_claim, "Consumer", brokers.consumer),
-        (sink.kafka.reading.topic_reader, "Consumer", BrokerClients(cluster.broker).consumer),
+        (sink.messages.kafka.kafka_clients, "Producer", brokers.producer),
+        (sink.messages.kafka.kafka_clients, "AdminClient", brokers.admin),
+        (sink.messages.kafka.kafka_clients, "_clients", ClientsByProcess(lambda: cluster.process)),
+        (sink.messages.kafka.kafka_sink, "Consumer", brokers.consumer),
+        (sink.messages.kafka.topic_reader, "Consumer", BrokerClients(cluster.broker).consumer),
         (owner.tables.node_standings, "PATIENCE", timedelta(seconds=3)),
         (owner.tables.node_standings, "SERVES_FOR", timedelta(seconds=2)),
         (owner.tables.node_standings, "INHERITS", timedelta(seconds=6)),

@@ -16,16 +16,16 @@ from changefeed.position import Position, Window
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
 from sink.ddl import BeginAgain, DownstreamDdl
-from sink.kafka.brokers.clients import kafka_clients
-from sink.kafka.kafka_sink import KafkaSink
-from sink.kafka.owner_log import KafkaDdlApplier
-from sink.kafka.reading.kafka_reader import KafkaReader
 from sink.messages.feed_reader import FeedReader
 from sink.messages.files.directory import open_store
 from sink.messages.files.feed_directory import FeedDirectory
 from sink.messages.files.feed_log import FileDdlApplier
 from sink.messages.files.file_reader import Reader
 from sink.messages.files.file_sink import FileSink
+from sink.messages.kafka.kafka_clients import kafka_clients
+from sink.messages.kafka.kafka_reader import KafkaReader
+from sink.messages.kafka.kafka_sink import KafkaSink
+from sink.messages.kafka.owner_log import KafkaDdlApplier
 from sink.receipt import Commit, CopyEnd, CopyReceipt
 from sink.row import RowChange
 from sink.sink import NamedTables, TaskTerms

@@ -31,10 +31,10 @@ _COPIED = described(A, copied=True)
 def model_of_kafka(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The simulation's."""
     clients = BrokerClients(ModelBroker())
-    monkeypatch.setattr("sink.kafka.brokers.clients.Producer", clients.producer)
-    monkeypatch.setattr("sink.kafka.brokers.clients.AdminClient", clients.admin)
-    monkeypatch.setattr("sink.kafka.feed_claim.Consumer", clients.consumer)
-    monkeypatch.setattr("sink.kafka.reading.topic_reader.Consumer", clients.consumer)
+    monkeypatch.setattr("sink.messages.kafka.kafka_clients.Producer", clients.producer)
+    monkeypatch.setattr("sink.messages.kafka.kafka_clients.AdminClient", clients.admin)
+    monkeypatch.setattr("sink.messages.kafka.kafka_sink.Consumer", clients.consumer)
+    monkeypatch.setattr("sink.messages.kafka.topic_reader.Consumer", clients.consumer)
     return SimpleNamespace(bootstrap="model:9092")
 
 

@@ -19,7 +19,7 @@ from changefeed.table import TableId, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
 from sink.ddl import CreateIndexes, CreateTable, DropIndexes, DropTables, RenameTable
-from sink.kafka.reading import held_rows, topic_reader
+from sink.messages.kafka import topic_reader
 from sink.messages.replica import MongoReplica
 from sink.mongodb.connection import connect
 from sink.row import RowChange
@@ -154,7 +154,7 @@ def test_a_reader_that_was_killed_goes_on(
     much = where == "topics" and parts == 4
     if much:
         monkeypatch.setattr(topic_reader, "AT_ONCE", 3)
-        monkeypatch.setattr(held_rows, "MANY", 5)
+        monkeypatch.setattr(topic_reader, "MANY", 5)
 
     def grown(number: int) -> Messages:
         if where == "files":

@@ -14,8 +14,8 @@ _DDL = ("tests/unit/sink/mongodb/ddl", "tests/component/sink/mongodb/ddl/test_dd
 _FILES = ("tests/unit/sink/messages/files", "tests/component/sink/files/test_directory_of_files.py")
 _LEFTOVERS = ("tests/component/sink/files/test_leftovers.py",)
 _STORES = ("tests/component/sink/files/test_stores.py",)
-_TOPICS = ("tests/unit/sink/kafka/test_sender.py",)
-_KAFKA_OWNER = ("tests/unit/sink/kafka/test_owner_log.py",)
+_TOPICS = ("tests/unit/sink/messages/kafka/test_sender.py",)
+_KAFKA_OWNER = ("tests/unit/sink/messages/kafka/test_owner_log.py",)
 
 SINK = (
     Fault(

@@ -27,8 +27,8 @@ from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState
 from changefeed.table import TableId
-from sink.kafka.reading.kafka_reader import KafkaReader
-from sink.kafka.topics import Topics
+from sink.messages.kafka.kafka_reader import KafkaReader
+from sink.messages.kafka.topics import Topics
 from sink.messages.message_key import position_of
 from tests.simulation.clockwork.machine import Violation
 from tests.simulation.cluster import Cluster

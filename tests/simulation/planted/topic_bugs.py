@@ -8,12 +8,12 @@ from typing import Any
 from unittest.mock import patch
 
 from owner.chores import SinkChores
-from sink.kafka.brokers.sender import Sender
-from sink.kafka.feed_claim import FeedClaim
-from sink.kafka.owner_log import KafkaDdlApplier
-from sink.kafka.reading.feed_history import FeedHistory
-from sink.kafka.rows.partitioning import partitions_of
-from sink.kafka.rows.row_writer import KafkaRowWriter
+from sink.messages.kafka.feed_history import FeedHistory
+from sink.messages.kafka.kafka_sink import FeedClaim
+from sink.messages.kafka.kafka_writer import KafkaRowWriter
+from sink.messages.kafka.owner_log import KafkaDdlApplier
+from sink.messages.kafka.sender import Sender
+from sink.messages.kafka.topics import partitions_of
 from sink.row import WriteResult
 from tests.simulation.planted.bug import Bug
 
@@ -37,7 +37,7 @@ def _the_partition_of_a_row_changes() -> AbstractContextManager[Any]:
     def moved(keys: Sequence[bytes], partitions: int) -> list[int]:
         return [(place + len(keys)) % partitions for place in partitions_of(keys, partitions)]
 
-    return patch("sink.kafka.rows.row_writer.partitions_of", moved)
+    return patch("sink.messages.kafka.kafka_writer.partitions_of", moved)
 
 
 def _a_copy_that_begins_again_does_not_say_so() -> AbstractContextManager[Any]:
@@ -45,7 +45,7 @@ def _a_copy_that_begins_again_does_not_say_so() -> AbstractContextManager[Any]:
 
 
 def _a_ddl_is_told_in_the_topic_of_all_ddl_alone() -> AbstractContextManager[Any]:
-    return patch("sink.kafka.owner_log.names_of", lambda ddl: ())
+    return patch("sink.messages.kafka.owner_log.names_of", lambda ddl: ())
 
 
 def _documents_of_a_copy_that_has_ended_are_shown() -> AbstractContextManager[Any]:

@@ -10,10 +10,10 @@ from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.errors import SinkUnavailable
 from changefeed.table import TableKind, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
-from sink.kafka.brokers.clients import kafka_clients
-from sink.kafka.brokers.topic_admin import TopicAdmin
-from sink.kafka.kafka_sink import KafkaSink
-from sink.kafka.topics import Topics
+from sink.messages.kafka.kafka_clients import kafka_clients
+from sink.messages.kafka.kafka_sink import KafkaSink
+from sink.messages.kafka.topic_admin import TopicAdmin
+from sink.messages.kafka.topics import Topics
 from sink.row import RowChange, WriteResult
 from sink.sink import TaskTerms
 from tests.component.sink.kafka.seen import Seen, seen

@@ -24,11 +24,11 @@ from changefeed.errors import ConfigurationError, NotFoundError, SinkRefused
 from devstack.kafka.broker import KafkaBroker
 from devstack.kafka.security import KafkaSecurity
 from devstack.mongodb.security import ADMINISTRATOR
-from sink.kafka.brokers.clients import kafka_clients
-from sink.kafka.reading import held_rows, topic_reader
-from sink.kafka.reading.kafka_reader import KafkaReader
 from sink.messages.feed_reader import MessageGap, StoredMessage
 from sink.messages.files.directory import open_store
+from sink.messages.kafka import topic_reader
+from sink.messages.kafka.kafka_clients import kafka_clients
+from sink.messages.kafka.kafka_reader import KafkaReader
 from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.vocabulary import LIFE, A, insert, moment, named, text_of
 from tests.until import PATIENCE_SECONDS, until
@@ -67,7 +67,7 @@ def test_what_is_much_is_shown_in_several_rounds(kafka: KafkaBroker, monkeypatch
         assert at_once == ["schema shop.a", *(f"i{n}@{at + n}" for at in (110, 120, 130) for n in range(9))]
         assert not reader.more
     monkeypatch.setattr(topic_reader, "AT_ONCE", 3)
-    monkeypatch.setattr(held_rows, "MANY", 5)
+    monkeypatch.setattr(topic_reader, "MANY", 5)
     rounds: list[list[str]] = []
     with _reader(feed) as reader:
         while (round := reader.look()) is not None:

@@ -17,8 +17,8 @@ from changefeed.records.ddl import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, DropTables, RenameTable, Skip
-from sink.kafka.brokers.topic_admin import Topic, TopicAdmin
-from sink.kafka.owner_log import KafkaMarks
+from sink.messages.kafka.owner_log import KafkaMarks
+from sink.messages.kafka.topic_admin import Topic, TopicAdmin
 from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.kafka.seen import Seen, seen
 from tests.component.sink.vocabulary import A, B, described, insert, moment

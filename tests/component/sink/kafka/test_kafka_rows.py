@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from changefeed.table import TableName
 from devstack.kafka.broker import KafkaBroker
-from sink.kafka.rows.partitioning import partition_of
+from sink.messages.kafka.topics import partition_of
 from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.kafka.seen import seen
 from tests.component.sink.vocabulary import A, insert

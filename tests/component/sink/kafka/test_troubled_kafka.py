@@ -18,8 +18,8 @@ from changefeed.errors import FencedError, RowRejected, SinkRefused, SinkUnavail
 from changefeed.table import TableName
 from devstack.kafka.broker import KafkaBroker
 from devstack.kafka.security import KafkaSecurity
-from sink.kafka.brokers.clients import kafka_clients
-from sink.kafka.brokers.topic_admin import TopicAdmin
+from sink.messages.kafka.kafka_clients import kafka_clients
+from sink.messages.kafka.topic_admin import TopicAdmin
 from sink.row import RowChange
 from tests.certificates import Certificates
 from tests.component.sink.kafka.feed import KafkaFeed

@@ -1,9 +1,18 @@
-"""`KafkaRowWriter`, `KafkaDocumentLoader`: write the messages of a task into topics. What is acknowledged is there, and is seen."""
+"""`KafkaRowWriter` and `KafkaDocumentLoader` write the messages of a task into topics. What is acknowledged is there, and is seen.
+
+`LargeRows` says what becomes of a message that is larger than its topic takes:
+
+    fail          its table stops, and all others go on
+    key_only      the message has no more than its key and headers say
+    claim_check   the message is in a file, and what is sent says where. The file is written before, by a put that does nothing at a repeat
+
+`TopicFacts` is what a writer has to know of a topic, asked again now and then.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,15 +21,17 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions, PartitionBy
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions, LargeRow, PartitionBy
 from changefeed.documents.row_key import KeyRange
+from changefeed.errors import RowRejected, SinkRefused
 from changefeed.event import RowTally
-from sink.kafka.brokers.sender import Sender
-from sink.kafka.rows.large_rows import LargeRows
-from sink.kafka.rows.partitioning import partition_of, partitions_of
-from sink.kafka.rows.topic_facts import TopicFacts
-from sink.kafka.topics import Topics
-from sink.messages.message_format import KeyedMessage, MessageFormat
+from changefeed.table import TableId
+from sink.messages.files.store import Store
+from sink.messages.kafka.kafka_clients import BATCH_BYTES
+from sink.messages.kafka.sender import Addressed, Sender
+from sink.messages.kafka.topic_admin import TopicAdmin
+from sink.messages.kafka.topics import Topics, partition_of, partitions_of
+from sink.messages.message_format import POS, TABLE, KeyedMessage, MessageFormat, claim_check, claim_name, key_only
 from sink.messages.row_message import OfTable
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
@@ -161,3 +172,104 @@ class KafkaDocumentLoader:
 
 def _key(document: bytes) -> bytes:
     return bson.encode({"_id": RawBSONDocument(document, _RAW)["_id"]})
+
+
+_FRAME = 512
+"""What a broker counts around a message."""
+_MOST_SHOWN = 100
+_SMALL = BATCH_BYTES - 2048
+"""With key and value of less than this, each topic takes it."""
+
+
+class LargeRows:
+    def __init__(self, how: LargeRow, claims: Store | None, facts: TopicFacts, place: str) -> None:
+        """`claims`: where the files are, with `claim_check`."""
+        self._how = how
+        self._claims = claims
+        self._facts = facts
+        self._place = place
+
+    def fitted(self, messages: Iterable[Addressed], sizes: Sequence[int]) -> Iterable[Addressed]:
+        """`sizes`: of keys and values."""
+        return messages if max(sizes, default=0) < _SMALL else self._each(messages, sizes)
+
+    def _each(self, messages: Iterable[Addressed], sizes: Sequence[int]) -> Iterator[Addressed]:
+        """A generator: each file is written before its message is sent."""
+        for (topic, partition, message), content in zip(messages, sizes, strict=True):
+            if content < _SMALL or (size := message.size + _FRAME) <= (limit := self._facts.limit(topic)):
+                yield topic, partition, message
+            else:
+                yield topic, partition, self._reduced(topic, message, size, limit)
+
+    def _reduced(self, topic: str, message: KeyedMessage, size: int, limit: int) -> KeyedMessage:
+        headers = dict(message.headers)
+        if self._how is LargeRow.KEY_ONLY:
+            return key_only(message)
+        if self._how is LargeRow.CLAIM_CHECK and self._claims is not None:
+            name = claim_name(message)
+            self._claims.create(name, message.value or b"")
+            return claim_check(message, f"{self._claims}/{name}")
+        key = (message.key or b"")[:_MOST_SHOWN].decode(errors="replace")
+        raise RowRejected(
+            f"{self._place}: topic {topic}: the row {key} at {headers[POS].decode()} has {size} bytes as a message, expected at most "
+            f"{limit} (max.message.bytes); raise it and resume the table, or create a changefeed with large=claim_check or large=key_only"
+        ).about(TableId(headers[TABLE].decode()))
+
+
+_GOOD_FOR_SECONDS = 30.0
+_SHOWN_WITHIN_SECONDS, _LOOK_AGAIN_SECONDS = 5.0, 0.2
+"""A broker may show a new topic some time after another one has made it."""
+
+
+class TopicFacts:
+    def __init__(
+        self,
+        admin: TopicAdmin,
+        place: str,
+        partitions: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """`partitions`: those that each topic of rows has for life."""
+        self._admin = admin
+        self._place = place
+        self._partitions = partitions
+        self._monotonic = monotonic
+        self._pause = pause
+        self._checked_at: dict[str, float] = {}
+        self._limits: dict[str, tuple[int, float]] = {}
+
+    def check(self, topics: Iterable[str]) -> None:
+        """Raises if one of them does not exist, or has another number of partitions."""
+        now = self._monotonic()
+        due = [topic for topic in topics if now >= self._checked_at.get(topic, 0.0)]
+        if not due:
+            return
+        found = self._admin.existing(due)
+        until = self._monotonic() + _SHOWN_WITHIN_SECONDS
+        while len(found) < len(due) and self._monotonic() < until:
+            self._pause(_LOOK_AGAIN_SECONDS)
+            found = self._admin.existing(due)
+        for topic in due:
+            if topic not in found:
+                raise SinkRefused(
+                    f"{self._place}: expected a topic {topic}, found none; it was deleted, with all messages in it: create it with "
+                    f"{self._partitions} partitions to go on without them, or create another changefeed"
+                )
+            self._admin.check_partitions(topic, found[topic].partitions, self._partitions)
+            self._checked_at[topic] = now + _GOOD_FOR_SECONDS
+
+    def limit(self, topic: str) -> int:
+        """The largest message that it takes."""
+        now = self._monotonic()
+        limit, until = self._limits.get(topic, (0, 0.0))
+        if now >= until:
+            limit = self._admin.limits([topic])[topic]
+            self._limits[topic] = limit, now + _GOOD_FOR_SECONDS
+        return limit
+
+    def forget(self) -> None:
+        """After an error, everything is asked again."""
+        self._checked_at.clear()
+        self._limits.clear()

@@ -1,6 +1,14 @@
-"""`partitions_of`: the partitions of keys, as the producers of Java compute them (`murmur2`). Pure, and called for each batch of messages.
+"""`Topics`: the names of a changefeed's topics; `partitions_of`: the partitions of keys. Pure, and called for each batch of messages.
 
-They are computed here and not by the client, which takes the number of partitions that the topic has at that moment: if somebody adds some,
+    {prefix}.{db}.{coll}   rows of a table, and what is said in-band; by the option `topic` others, or one for all
+    {prefix}.ddl           each DDL, and the schemas with which tables begin; with `debezium` it is {prefix}
+    {prefix}.watermark     compacted
+    {prefix}.feed          whose topics these are
+
+A name of MongoDB may have signs that a topic may not have. They become `_`. A table whose topic would be one of Sluice's own gets one with `_`
+behind it. Two tables may then share a topic, which is no harm: each message names its table.
+
+Partitions are those that the producers of Java compute (`murmur2`). They are computed here and not by the client, which takes the number of partitions that the topic has at that moment: if somebody adds some,
 a key would go on elsewhere, and its earlier and later changes would be read in any order.
 
 Keys of one length are hashed at once: one big integer has a hash of 32 bits in each of its lanes of 64 bits, so that the product of a lane
@@ -13,9 +21,53 @@ does not reach the next one. That is a quarter of the cost of one key after the 
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from struct import iter_unpack, unpack_from
+
+from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.message_options import FormatName
+from changefeed.table import TableName
+
+_ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST = 249
+_HASH = 16
+
+
+class Topics:
+    def __init__(self, options: KafkaSinkOptions) -> None:
+        prefix = options.prefix
+        self.ddl = prefix if options.messages.format is FormatName.DEBEZIUM else f"{prefix}.ddl"
+        self.watermark = f"{prefix}.watermark"
+        self.feed = f"{prefix}.feed"
+        self._prefix = prefix
+        self._expression = options.topic
+        self._known: dict[TableName, str] = {}
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Those that have no rows."""
+        return self.feed, self.ddl, self.watermark
+
+    def of(self, table: TableName) -> str:
+        """Where the rows of a table go that has this name downstream."""
+        found = self._known.get(table)
+        if found is None:
+            found = self._known[table] = self._named(table)
+        return found
+
+    def _named(self, table: TableName) -> str:
+        parts = {"prefix": self._prefix, "db": table.db, "coll": table.coll}
+        name = _ILLEGAL.sub("_", re.sub(r"\{(prefix|db|coll)\}", lambda match: parts[match[1]], self._expression))
+        if name in {*self.own, ".", ".."}:
+            name = f"{name}_"
+        if len(name) > _LONGEST:
+            digest = hashlib.sha256(str(table).encode()).hexdigest()[:_HASH]
+            name = f"{name[: _LONGEST - _HASH - 1]}.{digest}"
+        return name
+
 
 _M = 0x5BD1E995
 _SEED = 0x9747B28C

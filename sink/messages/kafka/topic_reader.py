@@ -1,7 +1,11 @@
-"""`TopicReader`: reads partitions from named places up to where they end. It belongs to no consumer group, and saves nothing in the brokers."""
+"""`TopicReader`: reads partitions from named places up to where they end. It belongs to no consumer group, and saves nothing in the brokers.
+
+`HeldRows` are rows that were read and not shown yet, each once, in the order of their places; in a temporary file, once they are many.
+"""
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
@@ -10,10 +14,9 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.errors import SinkUnavailable
-from sink.kafka.brokers.clients import KafkaClients
-from sink.kafka.brokers.kafka_errors import sink_error, translated
-from sink.kafka.brokers.topic_admin import TopicAdmin
 from sink.messages.feed_reader import MessageGap
+from sink.messages.kafka.kafka_clients import KafkaClients, sink_error, translated
+from sink.messages.kafka.topic_admin import TopicAdmin
 
 AT_ONCE = 5_000
 _WAIT_SECONDS = 0.5
@@ -113,3 +116,73 @@ class TopicReader:
             f"{self._place}: topic {topic}, partition {number}: expected the messages from offset {self.next[partition]} on, found that some were "
             f"removed; give the topics a longer retention and no compaction, and create the changefeed again with another prefix"
         )
+
+
+MANY = 200_000
+_CACHE_KIB = 64 << 10
+_TABLE = """
+    CREATE TABLE held (
+        at TEXT NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL, copied INTEGER NOT NULL, version TEXT NOT NULL, place TEXT NOT NULL,
+        start INTEGER NOT NULL, raw BLOB NOT NULL,
+        PRIMARY KEY (at, id, key, version)
+    ) WITHOUT ROWID
+"""
+
+
+class HeldRow(NamedTuple):
+    """`version`: of a copied document, where that of its table begins: two copies may have read it at one time. `partition`, `offset`: where its first copy was read. `key`: that of its message."""
+
+    pos: str
+    table: str
+    key: bytes
+    copied: bool
+    version: str
+    partition: str
+    offset: int
+    raw: bytes
+
+
+class HeldRows:
+    """For one thread."""
+
+    def __init__(self) -> None:
+        self._rows = sqlite3.connect("", isolation_level=None)
+        self._rows.execute("PRAGMA journal_mode=OFF")
+        self._rows.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        self._rows.execute(_TABLE)
+        self._count = 0
+
+    def add(self, rows: Iterable[HeldRow]) -> None:
+        """A repeat, with the pos, the key and the version of one that is held, is dropped."""
+        added = self._rows.executemany("INSERT OR IGNORE INTO held VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._count += max(0, added.rowcount)
+
+    @property
+    def many(self) -> bool:
+        """Enough for a round."""
+        return self._count >= MANY
+
+    def before(self, pos: str) -> Iterator[HeldRow]:
+        """In the order of pos and table."""
+        found = self._rows.execute("SELECT * FROM held WHERE at < ? ORDER BY at, id, key", (pos,))
+        return map(HeldRow._make, found)
+
+    def forget(self, pos: str, copied_pos: str, later: dict[str, tuple[str, str]]) -> None:
+        """Changes before `pos` and copied documents before `copied_pos`; of the tables in `later`, before their own."""
+        self._rows.execute("CREATE TEMP TABLE IF NOT EXISTS later (id TEXT PRIMARY KEY, at TEXT, copied TEXT)")
+        self._rows.execute("DELETE FROM later")
+        self._rows.executemany("INSERT INTO later VALUES (?, ?, ?)", ((id, *own) for id, own in later.items()))
+        forgotten = self._rows.execute(
+            "DELETE FROM held WHERE at < ? AND at < coalesce("
+            "(SELECT CASE WHEN held.copied THEN later.copied ELSE later.at END FROM later WHERE later.id = held.id), "
+            "CASE WHEN copied THEN ? ELSE ? END)",
+            (max(pos, copied_pos), copied_pos, pos),
+        )
+        self._count -= forgotten.rowcount
+
+    def first_offsets(self) -> dict[str, int]:
+        """Of each partition of which rows are held."""
+        return dict(self._rows.execute("SELECT place, min(start) FROM held GROUP BY place").fetchall())
+
+    def close(self) -> None:
+        self._rows.close()

@@ -10,8 +10,8 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from sink.kafka.reading.feed_history import FeedHistory, just_before
 from sink.messages.feed_reader import NOTHING, Copied, CopyBegins, MessageGap, Round, Shown, StoredMessage, Watermark
+from sink.messages.kafka.feed_history import FeedHistory, just_before
 from sink.messages.message_key import pos_after, pos_of
 
 _A, _B = "aa" * 16, "bb" * 16

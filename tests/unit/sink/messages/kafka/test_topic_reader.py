@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from sink.kafka.reading.held_rows import HeldRow, HeldRows
+from sink.messages.kafka.topic_reader import HeldRow, HeldRows
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.errors import TargetOccupied
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from sink.kafka import owner_log
-from sink.kafka.feed_claim import FeedClaim
-from sink.kafka.owner_log import KafkaMarks, OwnerSender
 from sink.messages.formats import message_format
+from sink.messages.kafka import owner_log
+from sink.messages.kafka.kafka_sink import FeedClaim
+from sink.messages.kafka.owner_log import KafkaMarks, OwnerSender
 from sink.messages.message_format import KeyedMessage
 from sink.messages.message_key import pos_of
 

@@ -20,8 +20,7 @@ from typing import Self, TypeAlias
 from confluent_kafka import KafkaException
 
 from changefeed.errors import SinkUnavailable
-from sink.kafka.brokers.clients import KafkaClients, LentProducer, OpenClients
-from sink.kafka.brokers.kafka_errors import sink_error, translated
+from sink.messages.kafka.kafka_clients import KafkaClients, LentProducer, OpenClients, sink_error, translated
 from sink.messages.message_format import KeyedMessage
 
 PATIENCE_SECONDS = 20.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.table import TableId, TableName
-from sink.kafka.rows.partitioning import partition_of
-from sink.kafka.rows.row_writer import RowTopics, TopicBatch
+from sink.messages.kafka.kafka_writer import RowTopics, TopicBatch
+from sink.messages.kafka.topics import partition_of
 from sink.messages.message_format import KeyedMessage
 from sink.row import TargetTable
 

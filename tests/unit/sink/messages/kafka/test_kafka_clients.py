@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from changefeed.errors import RetryableError, SinkRefused, SinkUnavailable
-from sink.kafka.brokers.kafka_errors import REMEDIES, sink_error, translated
+from sink.messages.kafka.kafka_clients import REMEDIES, sink_error, translated
 
 _CODES = {name: code for name in dir(KafkaError) if isinstance(code := getattr(KafkaError, name), int)}
 _ACTED_ON = {

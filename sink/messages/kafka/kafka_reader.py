@@ -23,13 +23,12 @@ from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.errors import ConfigurationError, NotFoundError
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.kafka.brokers.clients import KafkaClients
-from sink.kafka.reading.feed_history import FeedHistory, just_before
-from sink.kafka.reading.held_rows import HeldRow, HeldRows
-from sink.kafka.reading.topic_reader import Partition, ReadMessage, TopicReader
-from sink.kafka.topics import Topics
 from sink.messages.feed_reader import NOTHING, MessageGap, Rank, Round, Shown, StoredMessage, Watermark
 from sink.messages.files.store import Store
+from sink.messages.kafka.feed_history import FeedHistory, just_before
+from sink.messages.kafka.kafka_clients import KafkaClients
+from sink.messages.kafka.topic_reader import HeldRow, HeldRows, Partition, ReadMessage, TopicReader
+from sink.messages.kafka.topics import Topics
 from sink.messages.message_format import LARGE, OP, POS, SCHEMA, TABLE, KeyedMessage, claim_name
 from sink.messages.message_key import pos_of
 from sink.messages.row_message import COPIED, OPS

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from changefeed.errors import FencedError, SinkRefused, SinkUnavailable
-from sink.kafka.brokers.sender import Sender
+from sink.messages.kafka.sender import Sender
 from sink.messages.message_format import KeyedMessage
 
 

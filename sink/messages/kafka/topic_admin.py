@@ -15,8 +15,7 @@ from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec
 
 from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
 from changefeed.errors import SinkRefused, SinkUnavailable
-from sink.kafka.brokers.clients import BATCH_BYTES, OpenClients
-from sink.kafka.brokers.kafka_errors import sink_error, translated
+from sink.messages.kafka.kafka_clients import BATCH_BYTES, OpenClients, sink_error, translated
 
 _SECONDS = 10.0
 _BATCH = 200

@@ -20,10 +20,10 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, RenameTable, Skip, names_of
-from sink.kafka.brokers.clients import OpenClients
-from sink.kafka.brokers.sender import Addressed, Sender
-from sink.kafka.brokers.topic_admin import AskedTopic, TopicAdmin
-from sink.kafka.topics import Topics
+from sink.messages.kafka.kafka_clients import OpenClients
+from sink.messages.kafka.sender import Addressed, Sender
+from sink.messages.kafka.topic_admin import AskedTopic, TopicAdmin
+from sink.messages.kafka.topics import Topics
 from sink.messages.message_format import KeyedMessage, MessageFormat
 from sink.receipt import CopyEnd
 

@@ -1,1 +1,0 @@
-"""The sink in Kafka: rows by idempotent producers in tasks, DDL and watermarks by the owner."""

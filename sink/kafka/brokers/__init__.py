@@ -1,1 +1,0 @@
-"""What speaks with brokers: clients, sending, topics, errors."""

@@ -1,1 +1,0 @@
-"""The reference consumer of topics: it knows nothing but them."""

@@ -1,1 +1,0 @@
-"""Rows into topics, in tasks."""

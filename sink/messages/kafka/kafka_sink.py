@@ -1,0 +1,237 @@
+"""`KafkaSink`: topics of Kafka as a sink. Its rows are messages, which are seen when they are written.
+
+`FeedClaim` says whose topics these are. The first message of the topic {prefix}.feed says it, and a later one where the changefeed begins.
+
+Kafka has no conditional write, but the order of a partition decides as well: whoever claims appends, and then reads the first message. It
+is never removed, so all see the same one.
+
+`kafka_obstacles` says what keeps a changefeed from writing into topics, all of it at once. It creates nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from changefeed.config.sinks.kafka_sink import Existing, KafkaSinkOptions
+from changefeed.config.sinks.sink_traits import SINKS
+from changefeed.errors import InvariantError, SinkUnavailable, SluiceError, TargetOccupied
+from changefeed.position import Position
+from changefeed.records.status import LetterTotals
+from changefeed.table import TableId, TableName
+from credentials.secret_files import SecretFiles
+from sink.messages.files.directory import open_store
+from sink.messages.formats import message_format
+from sink.messages.kafka.kafka_clients import OpenClients, kafka_clients, sink_error, translated
+from sink.messages.kafka.kafka_writer import KafkaDocumentLoader, KafkaRowWriter, LargeRows, RowTopics, TopicFacts
+from sink.messages.kafka.owner_log import KafkaDdlApplier, KafkaMarks, OwnerSender
+from sink.messages.kafka.sender import Sender
+from sink.messages.kafka.topic_admin import AskedTopic, Topic, TopicAdmin, may_write
+from sink.messages.kafka.topics import Topics
+from sink.messages.message_format import KeyedMessage
+from sink.messages.message_key import pos_of
+from sink.messages.row_message import VERSION
+from sink.receipt import Committer
+from sink.row import TargetTable
+from sink.sink import NamedTables, Permit, TaskTerms
+
+
+class KafkaSink:
+    traits = SINKS["kafka"]
+    commit_seconds: int | None = None
+    whole_keys = False
+
+    def __init__(self, feed: str, options: KafkaSinkOptions, files: SecretFiles | None) -> None:
+        self._feed = feed
+        self._options = options
+        self._clients = partial(kafka_clients, options, files)
+        self._admin = TopicAdmin(self._clients, options)
+        self._format = message_format(feed, options.prefix, options.messages)
+        self._claims = open_store(options.claims, files) if options.claims is not None else None
+
+    def check(self) -> None:
+        self._admin.check()
+        if self._claims is not None:
+            self._claims.check()
+
+    def obstacles(self, tables: Collection[TableName]) -> Iterator[str]:
+        return kafka_obstacles(self._options, self._clients, tables)
+
+    def claim(self, life: str, at: Position, tables: NamedTables, permit: Permit) -> None:
+        if self._claims is not None:
+            self._claims.check()
+        self._claim(life).claim(self._clients, permit)
+        self.ddl(life, permit).begin(tables)
+        self._claim(life).begin(self._clients, permit, at)
+
+    def confirm(self, life: str) -> None:
+        self._claim(life).confirm(self._clients)
+
+    def ddl(self, life: str, permit: Permit) -> KafkaDdlApplier:  # noqa: ARG002 - the topics were claimed
+        return KafkaDdlApplier(self._sender(permit), self._format)
+
+    copy_log = ddl
+
+    def marks(self, life: str, permit: Permit) -> KafkaMarks:  # noqa: ARG002 - as above
+        return KafkaMarks(self._sender(permit), self._format, self._options.partitions)
+
+    def leftovers(self, life: str) -> None:
+        """What is in a topic counts."""
+
+    def open_letters(self, before: LetterTotals) -> LetterTotals:  # noqa: ARG002 - large rows apart, it refuses none
+        return LetterTotals()
+
+    def forget_letters(self, table: TableId, permit: Permit) -> None:
+        """As above."""
+
+    def principals(self, permit: Permit) -> None:
+        """It has no users of the source."""
+
+    def writer(self, task: TaskTerms) -> KafkaRowWriter:
+        """Without the epoch: what a zombie sends is a repeat."""
+        place = str(self._options)
+        facts = TopicFacts(self._admin, place, self._options.partitions)
+        large = LargeRows(self._options.large, self._claims, facts, place)
+        sender = Sender(self._clients, place, task.permit)
+        return KafkaRowWriter(self._format, RowTopics(self._options), facts, large, sender)
+
+    def loader(self, table: TargetTable, task: TaskTerms, *, once: bool, shared: bool = False) -> KafkaDocumentLoader:  # noqa: ARG002 - a repeat does no harm
+        return KafkaDocumentLoader(self.writer(task), self._format, RowTopics(self._options), table)
+
+    def committer(self, life: str, epoch: int) -> Committer:
+        raise InvariantError(
+            f"{self._options}: epoch {epoch} of {life} wants to commit, and rows in Kafka need no commit"
+        )
+
+    def _claim(self, life: str) -> FeedClaim:
+        return FeedClaim(feed=self._feed, life=life, options=self._options)
+
+    def _sender(self, permit: Permit) -> OwnerSender:
+        return OwnerSender(self._clients, self._options, permit, in_band=self._format.in_band)
+
+
+_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedClaim:
+    """`life`: differs for each creation and each restart of a changefeed."""
+
+    feed: str
+    life: str
+    options: KafkaSinkOptions
+
+    def claim(self, clients: OpenClients, permit: Callable[[], object]) -> None:
+        """When the changefeed begins. Creates the topics that have no rows."""
+        topics = Topics(self.options)
+        asked = [AskedTopic.kept(topics.feed), AskedTopic.kept(topics.ddl), AskedTopic.compacted(topics.watermark)]
+        TopicAdmin(clients, self.options).create(asked)
+        with Sender(clients, str(self.options), permit) as sender:
+            sender.send([(topics.feed, 0, KeyedMessage(b"feed", self._content, []))])
+        self.confirm(clients)
+
+    def begin(self, clients: OpenClients, permit: Callable[[], object], at: Position) -> None:
+        """Says where the changefeed begins. A begin that fails is tried again, at a later place, and maybe without tables that were told before."""
+        start = json.dumps({**self._fields, "start": pos_of(at)}).encode()
+        with Sender(clients, str(self.options), permit) as sender:
+            sender.send([(Topics(self.options).feed, 0, KeyedMessage(b"feed", start, []))])
+
+    def confirm(self, clients: OpenClients) -> None:
+        """Raises if the topics are not this changefeed's."""
+        topic = Topics(self.options).feed
+        found = self._first(clients, topic)
+        if found != self._content and self.options.existing is not Existing.APPEND:
+            raise TargetOccupied(
+                f"changefeed {self.feed!r}: {self.options}: topic {topic} says that the topics of this prefix are those of "
+                f"{found.decode(errors='replace')}, expected {self._content.decode()}; a changefeed that begins again needs another prefix, or "
+                f"existing=append to write behind what is there"
+            )
+
+    def _first(self, clients: OpenClients, topic: str) -> bytes:
+        """The client looks for its group, too, which it does not use: that needs no right."""
+        with (
+            translated(f"{self.options}: reading topic {topic}"),
+            closing(Consumer(clients().consumer_settings)) as consumer,
+        ):
+            consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+            deadline = time.monotonic() + _SECONDS
+            while (left := deadline - time.monotonic()) > 0:
+                message = consumer.poll(left)
+                error = message.error() if message is not None else None
+                if error is not None and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    raise sink_error(f"{self.options}: reading topic {topic}", error)
+                if message is not None and error is None:
+                    return message.value() or b""
+        raise SinkUnavailable(
+            f"{self.options}: expected a message in topic {topic}, found none within {_SECONDS:.0f} s"
+        )
+
+    @property
+    def _content(self) -> bytes:
+        return json.dumps(self._fields).encode()
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        return {"v": VERSION, "feed": self.feed, "life": self.life}
+
+
+_MOST_NAMED = 5
+
+
+def kafka_obstacles(options: KafkaSinkOptions, clients: OpenClients, tables: Collection[TableName]) -> Iterator[str]:
+    """`tables`: their names downstream."""
+    admin, topics = TopicAdmin(clients, options), Topics(options)
+    names = sorted({topics.of(table) for table in tables})
+    try:
+        there = admin.existing([*topics.own, *names], rights=True)
+        yield from _unwritable(there)
+        yield from _other_partitions(options, there, names)
+        if options.existing is Existing.REFUSE:
+            yield from _occupied(admin, there)
+        asked = [AskedTopic.kept(topics.feed), AskedTopic.kept(topics.ddl), AskedTopic.compacted(topics.watermark)]
+        asked += (AskedTopic.of_rows(name, options) for name in names or [topics.of(TableName("sluice", "example"))])
+        yield from admin.obstacles([each for each in asked if each.name not in there])
+        admin.limits([name for name in names if name in there])
+    except SluiceError as error:
+        yield f"sink: {error}"
+
+
+def _unwritable(there: dict[str, Topic]) -> Iterator[str]:
+    found = sorted(name for name, topic in there.items() if not may_write(topic))
+    if found:
+        yield f"sink: the user may not write to {_named(found)}; grant the rights that docs/kafka.md lists"
+
+
+def _other_partitions(options: KafkaSinkOptions, there: dict[str, Topic], names: Collection[str]) -> Iterator[str]:
+    found = [
+        f"{name} ({there[name].partitions})"
+        for name in names
+        if name in there and there[name].partitions != options.partitions
+    ]
+    if found:
+        yield (
+            f"sink: partitions={options.partitions}, and there are topics with others: {_named(found)}; each topic of rows has the same number: "
+            "write that number, or another prefix"
+        )
+
+
+def _occupied(admin: TopicAdmin, there: dict[str, Topic]) -> Iterator[str]:
+    readable = {name: topic.partitions for name, topic in there.items()}
+    found = admin.occupied(readable)
+    if found:
+        yield (
+            f"sink: there are messages in {_named(found)}; write another prefix, one for each changefeed, or existing=append to write behind what "
+            "is there"
+        )
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
