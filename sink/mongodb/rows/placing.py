@@ -1,7 +1,7 @@
 """`Placing`: where the changes of a run go at a target that shards its tables, whatever the source's shard keys are.
 
 Nobody else asks whether a table is sharded at the target. `row_place.py` says where a change goes once the target has said where it has the
-row; `Placing` asks the target, and moves rows whose place changes.
+row; `Placing` asks the target, and moves rows whose place changes. DDL has the like of it in `ddl/table_spread.py`.
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ class Placing:
     """Where the changes of one run go. Without shards, and in a table that the target does not shard, the `_id` says where a row is."""
 
     def __init__(
-        self, commander: Commander, keys: ShardKeys, limits: Callable[[], Limits], source: RowsAtSource
+        self, commander: Commander, beside: Commander, limits: Callable[[], Limits], source: RowsAtSource
     ) -> None:
+        """`beside` reads shard keys while `commander` writes rows."""
         self._commander = commander
-        self._keys = keys
+        self._keys = _ShardKeys(beside)
         self._limits = limits
         self._source = source
 
@@ -80,7 +81,7 @@ class Placing:
 
     def unplaced(self, batch: Batch) -> Batch | None:
         """The batch, if its changes have to be placed, with the target's shard key."""
-        if batch.placed or not batch.changes:
+        if batch.placed or not batch.changes or not self._limits().router:
             return None
         known = replace(batch, changes=self.known(batch.changes))
         return known if self.places(known) else None
@@ -146,11 +147,10 @@ class Placing:
             raise RowRejected(f"{change}: {change.table.name} {_REMEDY}").about(change.table.id)
 
 
-class ShardKeys:
+class _ShardKeys:
     """For one run: a table that is made anew is another `TargetTable`. For several threads."""
 
     def __init__(self, commander: Commander) -> None:
-        """`commander`: of its own, since keys are read while rows are written."""
         self._commander = commander
         self._known: dict[TargetTable, TargetTable] = {}
         self._reading = threading.Lock()

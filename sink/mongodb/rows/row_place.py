@@ -58,7 +58,7 @@ def spread(table: TargetTable) -> bool:
 
 
 def found_by_key(change: RowChange) -> bool:
-    return spread(change.table) or only_id(change.key)
+    return bool(change.table.shard_key) or only_id(change.key)
 
 
 def own_filter(change: RowChange) -> RowQuery:

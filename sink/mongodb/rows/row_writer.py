@@ -13,7 +13,7 @@ from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.mongodb.rows.batch_sender import SideBySide
 from sink.mongodb.rows.bulk_plan import CommandSizes, Limits
 from sink.mongodb.rows.doubts import RunTables
-from sink.mongodb.rows.placing import Placing, ShardKeys, by_id_alone
+from sink.mongodb.rows.placing import Placing, by_id_alone
 from sink.mongodb.rows.row_look import RowsAtSource
 from sink.mongodb.rows.write_run import TargetLink, WriteRun
 from sink.row import AskedRows, FetchRow, RowChange, Sole, TargetTable, Turns, Unfinished, WriteResult
@@ -67,7 +67,7 @@ class MongoRowWriter:
             letters = OpenLetters(self._target.commander, options.letters, source.fetch, notes=not source.repairs)
         repairs = RowRepairs(asked, source.fetch) if asked else None
         tables = RunTables(unfinished=unfinished, sole=sole)
-        return WriteRun(self._target, self._shard_keys(), source, tables, letters, repairs)
+        return WriteRun(self._target, self._placing(), source, tables, letters, repairs)
 
     def write(self, changes: Sequence[RowChange], *, replay: bool) -> WriteResult:
         """Writes the changes in a run of their own; the target is not ahead of their end."""
@@ -78,13 +78,13 @@ class MongoRowWriter:
 
     def shards(self, table: TargetTable) -> bool:
         """Whether the target has the table on several shards."""
-        return Placing(self._target.commander, self._shard_keys(), self._known_limits, self._source).spreads(table)
+        return self._placing().spreads(table)
 
     def close(self) -> None:
         self._client.close()
 
-    def _shard_keys(self) -> ShardKeys:
-        return ShardKeys(self._new_commander())
+    def _placing(self) -> Placing:
+        return Placing(self._target.commander, self._new_commander(), self._known_limits, self._source)
 
     def _new_commander(self) -> Commander:
         options = self._options

@@ -41,7 +41,7 @@ from sink.mongodb.rows.bulk_command import (
 )
 from sink.mongodb.rows.bulk_plan import FIRST, Batch, CommandSizes, Limits, new_fields_apart, plan, upserted
 from sink.mongodb.rows.doubts import Doubts, RunState, RunTables, SingleRows
-from sink.mongodb.rows.placing import Placing, ShardKeys
+from sink.mongodb.rows.placing import Placing
 from sink.mongodb.rows.row_look import RowLook, RowsAtSource
 from sink.mongodb.rows.row_place import Move, spread
 from sink.mongodb.rows.row_rewrite import RowRewrite
@@ -67,7 +67,7 @@ class WriteRun:
     def __init__(
         self,
         target: TargetLink,
-        shard_keys: ShardKeys,
+        placing: Placing,
         source: RowsAtSource,
         tables: RunTables,
         letters: OpenLetters | None = None,
@@ -80,11 +80,9 @@ class WriteRun:
         self._state = RunState()
         self._sender = BatchSender(commander, target.sizes, target.turns)
         self._rewrite = RowRewrite(commander, self._sender)
-        self._placing = Placing(commander, shard_keys, target.limits, source)
+        self._placing = placing
         self._look = RowLook(commander, source.fetch)
-        rows = SingleRows(
-            commander=commander, source=source, look=self._look, placing=self._placing, rewrite=self._rewrite
-        )
+        rows = SingleRows(commander=commander, source=source, look=self._look, placing=placing, rewrite=self._rewrite)
         self._doubts = Doubts(self._state, tables, rows, letters, asked or RowRepairs((), None), self._again)
 
     def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:

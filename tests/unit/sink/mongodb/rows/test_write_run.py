@@ -17,7 +17,7 @@ from sink.mongodb.commander import Commander, Send, TargetReply
 from sink.mongodb.rows.batch_sender import BatchSender, SideBySide
 from sink.mongodb.rows.bulk_plan import Batch, CommandSizes, Limits
 from sink.mongodb.rows.doubts import RunTables
-from sink.mongodb.rows.placing import ShardKeys
+from sink.mongodb.rows.placing import Placing
 from sink.mongodb.rows.row_look import RowsAtSource
 from sink.mongodb.rows.write_run import TargetLink, WriteRun
 from sink.row import RowChange, TargetTable, WriteResult
@@ -62,7 +62,7 @@ def _written(*answers: tuple[Mapping[str, Any], bool]) -> WriteResult:
             sizes=CommandSizes(),
             side_by_side=SideBySide(),
         ),
-        ShardKeys(commander),
+        Placing(commander, commander, lambda: Limits(joined=False), RowsAtSource()),
         RowsAtSource(),
         RunTables(unfinished=lambda _: True),
     )
