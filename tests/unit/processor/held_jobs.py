@@ -31,7 +31,7 @@ from coordination.view import View
 from processor import etcd_view
 from processor.changefeed_processor import ChangefeedProcessor
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyStep
-from processor.job_runs import Attempts, JobSetup, ProcessorSession
+from processor.job_runs import Attempts, JobFigures, JobSetup, ProcessorSession
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import SharedContext
@@ -103,7 +103,15 @@ class HeldJobs(Executor):
 
 
 class Cluster:
-    def __init__(self, *, copy: bool = False, sink: str = "mongodb://b", **configuration: Any) -> None:
+    def __init__(
+        self,
+        *,
+        copy: bool = False,
+        sink: str = "mongodb://b",
+        figures: JobFigures | None = None,
+        **configuration: Any,
+    ) -> None:
+        self._figures = figures
         self.server = MemoryEtcd()
         self.lease = lease = self.server.grant(timedelta(seconds=10)).id
         self.over = threading.Event()
@@ -188,7 +196,7 @@ class Cluster:
             node=NODE,
             layout=LAYOUT,
             etcd=EtcdConfig(),
-            setup=JobSetup(jobs=self.jobs, windows=WindowLimits(), lanes=LaneLimits()),
+            setup=JobSetup(jobs=self.jobs, windows=WindowLimits(), lanes=LaneLimits(), figures=self._figures),
             attempts=Attempts(self.store, LAYOUT, NODE, self.lease, self.over, budget=timedelta()),
             threads=self.jobs,
             wake=lambda: None,
