@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from changefeed.config.configuration import Configuration
-from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.file_options import FileSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.uri import ConnectionUri
 from credentials.clients import Closable, Renewed
 from credentials.secret_files import SecretFiles

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.live_options import differing
-from changefeed.config.sinks.images import Images
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
-from changefeed.config.sinks.message_options import FormatName
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
+from changefeed.config.sinks.message_options import FormatName, Images
 from changefeed.table import TableKind, TableSchema
 from sink.opening import open_sink
 

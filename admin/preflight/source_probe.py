@@ -16,7 +16,7 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
 from changefeed.config.configuration import Configuration, Start
-from changefeed.config.sinks.images import Images
+from changefeed.config.sinks.message_options import Images
 from changefeed.config.uri import refused_at_source
 from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused, SourceUnsupported
 from changefeed.position import Position

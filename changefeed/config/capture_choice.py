@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.config.sinks.images import Images
+from changefeed.config.sinks.message_options import Images
 from changefeed.errors import ConfigurationError
 
 

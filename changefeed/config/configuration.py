@@ -54,7 +54,7 @@ from changefeed.config import yaml_text
 from changefeed.config.delay import Delay
 from changefeed.config.options import Flag, Mistake, Options, did_you_mean, each_once, problems, shown
 from changefeed.config.rate_limit import RateLimit
-from changefeed.config.sinks.images import Images
+from changefeed.config.sinks.message_options import Images
 from changefeed.config.sinks.sink_traits import SinkTraits, traits_of
 from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.config.tables.filter import Filter, series_obstacle

@@ -25,9 +25,8 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from changefeed.config.options import Mistake, did_you_mean
-from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.config.sinks.kafka_sink import CLAIMS, DEFAULT_PORT, KafkaSinkOptions
-from changefeed.config.sinks.store_place import SESSION_TOKEN
+from changefeed.config.sinks.file_options import SESSION_TOKEN, FileSinkOptions
+from changefeed.config.sinks.kafka_options import CLAIMS, DEFAULT_PORT, KafkaSinkOptions
 from changefeed.errors import ConfigurationError
 
 SCHEMES = ("mongodb", "mongodb+srv", "blackhole", "file", "s3", "kafka")

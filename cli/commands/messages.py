@@ -14,8 +14,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from changefeed.config.options import Mistake
-from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.file_options import FileSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.sinks.message_options import FormatName
 from changefeed.errors import ConfigurationError
 from cli.command import reported

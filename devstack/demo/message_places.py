@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.position import Position
 from devstack.kafka.broker import KafkaBroker
 from sink.messages.feed_reader import FeedReader, StoredMessage

@@ -46,7 +46,7 @@ import source.oplog.row_reader
 import source.sharded.cluster_clients
 import source.sharded.gone_shards
 import source.tables.chunks
-from changefeed.config.sinks.store_place import StorePlace
+from changefeed.config.sinks.file_options import StorePlace
 from coordination.large_values import LARGE_BYTES, PIECE_BYTES
 from processor.copy.steps import CopyAnswer, CopyStep
 from processor.rate import TokenBucket

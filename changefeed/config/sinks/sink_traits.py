@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from changefeed.config.sinks.file_sink import OPTIONS
-from changefeed.config.sinks.kafka_sink import KAFKA_OPTIONS
-from changefeed.config.sinks.sink_option import SinkOption
-from changefeed.config.sinks.store_place import BUCKET_OPTIONS
+from changefeed.config.sinks.file_options import BUCKET_OPTIONS, OPTIONS
+from changefeed.config.sinks.kafka_options import KAFKA_OPTIONS
+from changefeed.config.sinks.message_options import SinkOption
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from changefeed.config.configuration import OrderBy
-from changefeed.config.sinks.images import Images
+from changefeed.config.sinks.message_options import Images
 from changefeed.documents.row_key import key_text
 from changefeed.errors import ImageMissing, InvariantError
 from changefeed.event import RowType

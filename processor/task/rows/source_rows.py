@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from changefeed.config.configuration import Configuration
-from changefeed.config.sinks.images import Images
+from changefeed.config.sinks.message_options import Images
 from changefeed.documents.document import Document
 from changefeed.table import TableId, TableName
 from processor.task.job import Held

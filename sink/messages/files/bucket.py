@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from changefeed.config.sinks.store_place import BucketPlace
+from changefeed.config.sinks.file_options import BucketPlace
 from changefeed.errors import SinkRefused, SinkUnavailable, SluiceError
 from sink.messages.files.bucket_client import BROKEN_CONTENT, is_absent, is_conflict, is_taken, translated
 

@@ -21,7 +21,7 @@ import boto3
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from changefeed.config.sinks.store_place import BucketAccess, BucketPlace, access_of
+from changefeed.config.sinks.file_options import BucketAccess, BucketPlace, access_of
 from changefeed.config.uri import ConnectionUri
 from changefeed.driver_text import in_one_line
 from changefeed.errors import ConfigurationError, SinkRefused, SinkUnavailable

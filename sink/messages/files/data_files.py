@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import zstandard
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.file_sink import COMPRESSION_LEVEL, Compression, FileFormat, FileSinkOptions
+from changefeed.config.sinks.file_options import COMPRESSION_LEVEL, Compression, FileFormat, FileSinkOptions
 from changefeed.errors import SluiceError
 from sink.messages.files.manifest import DATA
 from sink.messages.files.store import Store

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from changefeed.config.sinks.store_place import DirectoryPlace, StorePlace
+from changefeed.config.sinks.file_options import DirectoryPlace, StorePlace
 from changefeed.errors import SinkRefused, SinkUnavailable, SluiceError
 from credentials.secret_files import SecretFiles
 from sink.messages.files.store import Store

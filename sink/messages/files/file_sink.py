@@ -15,7 +15,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.config.sinks.file_options import FileSinkOptions
 from changefeed.config.sinks.sink_traits import SINKS
 from changefeed.documents.row_key import KeyRange
 from changefeed.event import RowTally

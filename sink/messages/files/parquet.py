@@ -27,7 +27,7 @@ from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.file_sink import COMPRESSION_LEVEL, Compression
+from changefeed.config.sinks.file_options import COMPRESSION_LEVEL, Compression
 from sink.messages.extended_json import NoJson, to_json
 from sink.messages.message_key import AFTER_ALL, key_json, pos_of
 from sink.messages.row_message import COPIED, OPS, VERSION, OfTable, event_pos, update_body

@@ -20,7 +20,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from changefeed.config.sinks.kafka_sink import KafkaAccess, KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaAccess, KafkaSinkOptions
 from changefeed.config.uri import ConnectionUri
 from changefeed.driver_text import in_one_line
 from changefeed.errors import ConfigurationError, SinkRefused, SinkUnavailable

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush, merge
 from itertools import chain
 
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.errors import ConfigurationError, NotFoundError
 from changefeed.position import Position
 from changefeed.table import TableId

@@ -20,7 +20,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from changefeed.config.sinks.kafka_sink import Existing, KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import Existing, KafkaSinkOptions
 from changefeed.config.sinks.sink_traits import SINKS
 from changefeed.errors import InvariantError, SinkUnavailable, SluiceError, TargetOccupied
 from changefeed.position import Position

@@ -21,7 +21,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions, LargeRow, PartitionBy
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions, LargeRow, PartitionBy
 from changefeed.documents.row_key import KeyRange
 from changefeed.errors import RowRejected, SinkRefused
 from changefeed.event import RowTally

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id

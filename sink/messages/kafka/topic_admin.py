@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, OffsetSpec
 from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec
 
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.errors import SinkRefused, SinkUnavailable
 from sink.messages.kafka.kafka_clients import BATCH_BYTES, OpenClients, sink_error, translated
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.errors import SinkUnavailable
 from sink.messages.feed_reader import MessageGap
 from sink.messages.kafka.kafka_clients import KafkaClients, sink_error, translated

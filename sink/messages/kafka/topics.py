@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from struct import iter_unpack, unpack_from
 
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.sinks.message_options import FormatName
 from changefeed.table import TableName
 

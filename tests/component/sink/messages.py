@@ -10,7 +10,7 @@ from typing import Any
 import bson
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.config.sinks.file_options import FileSinkOptions
 from changefeed.event import DdlType
 from changefeed.position import Position, Window
 from changefeed.table import TableId, TableName, TableSchema

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.config.sinks.file_options import FileSinkOptions
 from devstack.mongodb.server import Client
 from devstack.s3.faulty_proxy import Fault, FaultyProxy
 from sink.messages.files.directory import open_store

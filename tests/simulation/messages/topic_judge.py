@@ -22,7 +22,7 @@ from typing import Any
 import bson
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState

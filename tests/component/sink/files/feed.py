@@ -9,7 +9,7 @@ from typing import Any
 import bson
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.config.sinks.file_options import FileSinkOptions
 from changefeed.position import Window
 from changefeed.table import TableId
 from sink.messages.files.directory import open_store

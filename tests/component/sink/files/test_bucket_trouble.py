@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.config.sinks.store_place import BucketPlace
+from changefeed.config.sinks.file_options import BucketPlace, FileSinkOptions
 from changefeed.errors import ConfigurationError, SinkRefused, SinkUnavailable, SluiceError
 from devstack.ports import free_port
 from devstack.s3.faulty_proxy import Fault, FaultyProxy, Request

@@ -12,8 +12,7 @@ from itertools import count, cycle, product
 
 import pytest
 
-from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.config.sinks.store_place import BucketPlace
+from changefeed.config.sinks.file_options import BucketPlace, FileSinkOptions
 from changefeed.documents.document import Document
 from changefeed.errors import SinkUnavailable
 from changefeed.event import DdlType

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from changefeed.config.sinks.file_sink import FileSinkOptions
+from changefeed.config.sinks.file_options import FileSinkOptions
 from changefeed.errors import SinkRefused, SinkUnavailable
 from devstack.s3.server import PAGE
 from sink.messages.files.bucket import PART_BYTES

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.errors import SinkUnavailable
 from changefeed.table import TableKind, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changefeed.config.options import Mistake
-from changefeed.config.sinks.file_sink import FileFormat, FileSinkOptions
-from changefeed.config.sinks.store_place import BucketAccess, BucketPlace, access_of
+from changefeed.config.sinks.file_options import BucketAccess, BucketPlace, FileFormat, FileSinkOptions, access_of
 from changefeed.config.uri import ConnectionUri
 
 _WHOLE = (

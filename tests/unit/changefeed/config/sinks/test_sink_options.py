@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from changefeed.config.options import Mistake
-from changefeed.config.sinks.file_sink import OPTIONS, FileSinkOptions
-from changefeed.config.sinks.sink_option import SinkOption
-from changefeed.config.sinks.store_place import BUCKET_OPTIONS
+from changefeed.config.sinks.file_options import BUCKET_OPTIONS, OPTIONS, FileSinkOptions
+from changefeed.config.sinks.message_options import SinkOption
 
 
 def test_the_defaults_that_are_told_are_those_that_are_taken() -> None:

@@ -11,7 +11,7 @@ from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import OrderBy
-from changefeed.config.sinks.images import Images
+from changefeed.config.sinks.message_options import Images
 from changefeed.documents.document import Document
 from changefeed.errors import ImageMissing, InvariantError
 from changefeed.event import DdlEvent, DdlType, RowType

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.table import TableId, TableName
 from sink.messages.kafka.kafka_writer import RowTopics, TopicBatch
 from sink.messages.kafka.topics import partition_of

@@ -9,7 +9,7 @@ from typing import Any, Self
 import pytest
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.errors import TargetOccupied
 from changefeed.position import Position
 from changefeed.table import TableId, TableName

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changefeed.config.sinks.kafka_sink import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.table import TableName
 from sink.messages.kafka.topics import Topics, hashes_of, murmur2, partition_of, partitions_of
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changefeed.config.options import Mistake
-from changefeed.config.sinks.file_sink import Compression, FileFormat, FileSinkOptions
-from changefeed.config.sinks.store_place import DirectoryPlace
+from changefeed.config.sinks.file_options import Compression, DirectoryPlace, FileFormat, FileSinkOptions
 
 
 def test_defaults() -> None:

@@ -18,10 +18,16 @@ from enum import StrEnum
 from typing import Any
 
 from changefeed.config.options import Mistake, shown
-from changefeed.config.sinks.file_sink import FileSinkOptions
-from changefeed.config.sinks.message_options import FormatName, JsonMode, MessageEncoding, MessageOptions
-from changefeed.config.sinks.sink_option import SinkOption, one_of, refuse_unknown
-from changefeed.config.sinks.store_place import StorePlace, written_options
+from changefeed.config.sinks.file_options import FileSinkOptions, StorePlace, written_options
+from changefeed.config.sinks.message_options import (
+    FormatName,
+    JsonMode,
+    MessageEncoding,
+    MessageOptions,
+    SinkOption,
+    one_of,
+    refuse_unknown,
+)
 
 DEFAULT_PORT = ":9092"
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,100}")

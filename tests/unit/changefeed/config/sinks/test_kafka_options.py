@@ -6,7 +6,8 @@ import pytest
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.options import Mistake
-from changefeed.config.sinks.kafka_sink import (
+from changefeed.config.sinks.file_options import BucketPlace
+from changefeed.config.sinks.kafka_options import (
     KAFKA_OPTIONS,
     Existing,
     KafkaSinkOptions,
@@ -15,9 +16,7 @@ from changefeed.config.sinks.kafka_sink import (
     Sasl,
     TopicCompression,
 )
-from changefeed.config.sinks.message_options import FormatName, JsonMode, MessageEncoding, MessageOptions
-from changefeed.config.sinks.sink_option import SinkOption
-from changefeed.config.sinks.store_place import BucketPlace
+from changefeed.config.sinks.message_options import FormatName, JsonMode, MessageEncoding, MessageOptions, SinkOption
 from changefeed.config.uri import ConnectionUri
 
 _WHOLE = (
