@@ -1,6 +1,6 @@
 """`connect`, `deployment_of`: the connection to a source, and the kind of its deployment.
 
-`OneServer`: a server selector for clients whose commands belong together.
+The commands of one client go to one server (`OneServer`), as they belong together.
 
 A change stream that is read by plain commands has its cursor on one mongos, but the driver would send each `getMore` to any of them.
 And what one member of a replica set reports about its oplog is not true of another's.

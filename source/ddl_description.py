@@ -1,10 +1,9 @@
 """`describe`: the description of a DDL, the same for an event of a change stream and an entry of the oplog. Pure.
 
-`normalised_index`: an index specification as a user would write it, whether it comes from listIndexes, an event or the oplog. Pure.
+An index is described as a user would write it (`normalised_index`), whether it comes from listIndexes, an event or the oplog.
 
-`created_view`, `modified_view`: the options of views, and of the time-series collections that look like views. Pure.
-
-The server stores a time-series collection as `system.buckets.<name>` and a view over it. Servers with that view show only the view in
+Views are described by their options, and so are the time-series collections that look like views (`created_view`, `modified_view`):
+the server stores a time-series collection as `system.buckets.<name>` and a view over it. Servers with that view show only the view in
 the stream; the first stage of its pipeline contains the time-series options.
 """
 

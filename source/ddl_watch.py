@@ -1,9 +1,10 @@
 """`DdlWatch`: every DDL of a source in order, and the position up to which all of them were shown.
 
-The owner uses only this protocol. Its classes read change streams, or ranges of the oplog:
+The owner uses only this protocol:
 
-    owner ── DdlWatch ─┬─ ResumingDdlWatch ── ChangeStreamCursor   6.0 and later
-                       └─ oplog.OplogDdlWatch                      replica sets
+    owner ── DdlWatch ─┬─ OplogDdlWatch                            ranges of the oplog of a replica set
+                       ├─ ResumingDdlWatch ── ChangeStreamCursor   change streams, 6.0 and later
+                       └─ ShardedDdlWatch ── ClusterWatch          ranges of the oplogs of shards and config servers
 """
 
 from __future__ import annotations

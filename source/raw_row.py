@@ -1,11 +1,9 @@
-"""`Header`: the fields of a raw event that routing and mounting need, in either capture. Pure.
+"""`Header`: the fields of a raw event that routing and mounting need, whichever capture yields it; `RawBatch`: several such events. Pure.
 
-`RowAbout`: when, by the source's clock, and in which transaction a row was written. Pure.
+`RowAbout`: when, by the source's clock, and in which transaction a row was written.
 
 Only messages show it, so it is looked for only where they are written. A retryable write has a session and a number at the source, too,
 and is no transaction.
-
-`RawBatch`: raw events of one window, as either capture yields them. Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`Stride`: the length of one read of the oplog whose filter matches few entries. Pure.
+"""`Stride`, `BatchSize`: how much the next read asks for, learned from how long the last one took. Pure.
 
-Such a read returns nothing until it ends. So it is kept short: its caller must be able to stop, and to report progress. The cost of
+A read of the oplog whose filter matches few entries has a stride (`Stride`). It returns nothing until it ends. So it is kept short: its caller must be able to stop, and to report progress. The cost of
 scanning one second of cluster time is not known in advance, and varies by a factor of 100,000.
 
     stride    took     next
@@ -8,9 +8,7 @@ scanning one second of cluster time is not known in advance, and varies by a fac
     20 s      3 s      10 s
     10 s      10 s, ended by the server    1 s, from the same place
 
-`BatchSize`: how many events of a change stream are requested at once. Pure.
-
-A server answers only when it has found that many, or at the end of its oplog. If few entries match, a reader that requests many gets no
+A reader of a change stream requests a number of events (`BatchSize`). The server answers only when it has found that many, or at the end of its oplog. If few entries match, a reader that requests many gets no
 answer for minutes, and has no place to stop at. If all match, a reader that requests few pays for each reply. The time of the replies
 shows which is the case:
 

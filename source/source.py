@@ -5,7 +5,7 @@
 
 Clients of several clusters are never mixed up: each changefeed has its own.
 
-`RowCapture`: the reader of rows in one capture, and the functions that parse its raw events.
+Rows are read by a `RowCapture`: a reader, and the functions that parse its raw events.
 """
 
 from __future__ import annotations

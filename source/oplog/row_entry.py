@@ -11,7 +11,7 @@ walked element by element.
 An operation of a transaction is made into its own entry: with the time at which the transaction became visible, and with `place`,
 its index among the operations of that time.
 
-`place`: places inside one entry of the oplog. Pure.
+`place`: places inside one entry of the oplog.
 
 The operations of an entry, or of the chain of entries of a large transaction, happen at one cluster time. The token of a position
 between them is the index of the next operation, so that the positions of this capture sort as the operations do:

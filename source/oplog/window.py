@@ -1,6 +1,6 @@
 """`OplogWindow`: the oldest and the newest time of the source's oplog. Also the source's majority-committed time.
 
-`oplog_obstacle`: whether the user may read the oplog of a source, tested by a read.
+Whether the user may read it at all is tested by a read (`oplog_obstacle`).
 """
 
 from __future__ import annotations

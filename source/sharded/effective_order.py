@@ -1,6 +1,6 @@
-"""`Unit`, `Prepares`: which entries of a stream take effect together, at which time, and which transactions are undecided. Pure.
+"""In which order the entries of a cluster's streams take effect, and up to which time all of them are known. Pure.
 
-The effective time of a transaction across shards is its commit timestamp C, the same on all of them: it is the greatest time of a prepare,
+**Units** (`Unit`, `Prepares`): which entries of a stream take effect together, at which time, and which transactions are undecided. The effective time of a transaction across shards is its commit timestamp C, the same on all of them: it is the greatest time of a prepare,
 and the shards log the commit at times of their own:
 
     sa   prepare 302.40                            commitTransaction 302.42, C = 302.40      takes effect at 302.40
@@ -8,9 +8,7 @@ and the shards log the commit at times of their own:
 
 Between the two entries nothing else writes the documents of the transaction on that shard. Any other entry takes effect at its own time.
 
-`place_of`: places inside one cluster time of a sharded cluster. Pure.
-
-Entries of two shards may have one time: the clocks of shards agree on causes, they do not number the cluster's writes. So a place names
+**Places** (`place_of`): entries of two shards may have one time: the clocks of shards agree on causes, they do not number the cluster's writes. So a place names
 the shard too, and the index of the operation among those of its entry:
 
     sa   drop at 458.151         458.151/-7361.00000000
@@ -21,7 +19,7 @@ the shard too, and the index of the operation among those of its entry:
 It sorts before the rows of its time: a transaction may create the table that it fills. Rows of one time and of two shards may have equal
 places: nothing stops between them.
 
-`resolved`, `nudges`: up to which time a cluster's history is complete, and which streams are asked to move on. Pure.
+**Resolved** (`resolved`, `nudges`): up to which time a cluster's history is complete, and which streams are asked to move on.
 
     stream   majority point   oldest undecided prepare   complete below
     cfg      100.9            none                       100.10

@@ -1,6 +1,6 @@
-"""`scan`: the few header fields of a raw change event that routing needs, found in the bytes by offset. Pure.
+"""The events of a change stream: those of rows by their bytes (`scan`), those of DDL (`ddl_of_change`), and the replies that have them. Pure.
 
-This is the hot path: each microsecond here is a tenth of what replicating an event may cost. So events stay the bytes that the
+`scan` gives the few header fields of a raw event that routing needs, found in the bytes by offset. This is the hot path: each microsecond here is a tenth of what replicating an event may cost. So events stay the bytes that the
 server sent, and `scan` builds one tuple with slices and offsets. It first tries the usual layout by comparing whole stretches of bytes
 (`_scan_known`, 2 us). It walks the document element by element if the layout is another one, as in a transaction or with a pre-image
 (`_walk`, 8 us). `bench/` measures both.
@@ -9,9 +9,7 @@ server sent, and `scan` builds one tuple with slices and offsets. It first tries
     size 03 _id 00 size 02 ... "8265F1...04" 00 00    02 operationType ... 11 clusterTime 00   collectionUUID   fullDocument, ns,
                                                                                               wallTime         documentKey, ...
 
-`StreamReply`: the server's reply to `aggregate` or `getMore` on a change stream, parsed without decoding its events. Pure.
-
-`ddl_of_change`: an event of a change stream as a `DdlEvent`. Pure; the oplog's counterpart is `oplog.ddl_entry`.
+A reply to `aggregate` or `getMore` is parsed without decoding its events (`StreamReply`). Of DDL, the oplog's counterpart is `oplog/ddl_entry.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`resolved_after`, `note_wanted`: the resolved position of a stream, and when it needs a note to move. Pure.
+"""How far a change stream is proven to be complete: its resolved position (`resolved_after`), and how much of a window was read (`WindowProgress`). Pure.
 
 The post-batch resume token promises that all later events sort after it. As `resolved` (exclusive):
 
@@ -12,9 +12,7 @@ The same is true through mongos, whose token is the minimum of its shards' token
 last event of a burst is resolved only by a later entry. At a quiet source Sluice writes one, a note: an entry in the oplog without
 content.
 
-`WindowProgress`: how much of a window was read, and what the next reply adds to it. Pure: replies in, batches out.
-
-It keeps an event if it is in the window and after the last yielded one, so a stream may be opened again at any earlier time. Events
+**A window** (`WindowProgress`): replies in, batches out. It keeps an event if it is in the window and after the last yielded one, so a stream may be opened again at any earlier time. Events
 of one stream are sorted by position, so only the ends of a reply need to be checked.
 
 Fragments of a split event are held back until the last one arrives. A stream that breaks off between them shows the event again from

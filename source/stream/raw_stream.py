@@ -14,14 +14,12 @@ A server that has much to skip answers after minutes, and nothing limits that (`
 
 - If an aggregate does not answer for seconds, the stream is read in steps, from one event to the next: heartbeats are such events. An
   aggregate of 6.0 cannot do that, since it collects 4 MB of matches before it answers. So steps are taken by getMore. A step takes at most
-  15 s; then the stream is read by an aggregate again, to the end (`batch_size.py`).
+  15 s; then the stream is read by an aggregate again, to the end (`read_size.py`).
 - The command runs in its own thread, and `next` returns None each second, so that the caller can do other work or give up.
 - A command does not fail while the server works on it. Every ten seconds the server is asked, on another connection, whether it still
   runs the operation. If it does not, twice, the reply was lost with the connection. The driver's monitor closes the connection to a server
   that is gone.
 - A command that is given up is killed with its session, on another connection. This needs no privilege.
-
-`SlowCommand`: a command that may take minutes, sent by its own thread, so that the caller can do other work meanwhile.
 """
 
 from __future__ import annotations

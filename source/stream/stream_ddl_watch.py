@@ -3,10 +3,7 @@
 After any error its cursor is opened again at the cluster time of `resolved`, and events that were delivered before are dropped. The
 order of positions is the order of the stream, so "at or below the last delivered one" is exact.
 
-`ChangeStreamCursor`: DDL from one cluster-wide change stream.
-
-`DuplicateFolder`: folds the reports of several shards about one DDL into one event.
-
+The cursor reads one cluster-wide change stream (`ChangeStreamCursor`), which shows some DDL once per shard. `DuplicateFolder` makes one event of these.
 Before 7.0 each shard reports a drop, before 8.1 a dropDatabase, and index changes and collMods of all versions can come once per shard. An
 event is a duplicate if it repeats the last event of the same subject: a table, one set of its indexes, or a database. So `create i,
 drop i, create i` stays three DDLs, and `create i, create j, create i, create j` is two.

@@ -8,9 +8,7 @@ reading is valid at both times and in between:
     before_ts ────────────────────────────────────────── after_ts ─────── beyond it: decide
                a DDL in here: the reading may be half old, half new: read again
 
-`read_stable_catalog`: reads the catalog until no DDL disturbs the reading.
-
-`read_layout`: how a sharded cluster divides a table now, by its routers or its config servers.
+`read_stable_catalog` reads until no DDL disturbs the reading. `read_layout` tells how a sharded cluster divides a table now.
 """
 
 from __future__ import annotations

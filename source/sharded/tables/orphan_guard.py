@@ -14,7 +14,7 @@ entry looks like that of an owned document.
 The entry at 100.1 is durable before sb hears of it, so all writes of these orphans come after it. Any other entry about such a document
 says that there were orphans before. If the shards have no such document (`refuse_orphans`) and no entry since the start, there was none at the start.
 
-`feature_version`: the featureCompatibilityVersion of a cluster, by which its servers behave, and not by their own version. Pure.
+Servers behave by the featureCompatibilityVersion of their cluster (`feature_version`), and not by their own version.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ had under it, as a primary shard always holds its sharded collections, unless a 
 shards have logged and others have not, the primary shard's last entry before that time tells what no catalog does: the name of an unsharded
 collection before it replaces a sharded one, and the UUID of an unsharded one that a sharded one replaces.
 
-`LeftTables`, `left_tables`: which tables a shard may have had at a time after which it was removed, as the config servers tell. Pure.
+`LeftTables`, `left_tables`: which tables a shard may have had at a time after which it was removed, as the config servers tell.
 
 A shard that is removed owns nothing any more. So what it had at an earlier time has left it since, and each way leaves entries:
 
