@@ -14,7 +14,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from source.resume_token import TokenType, cluster_ts_of, decode_token, is_high_water_mark, oplog_ddl_token, position_of
 
-RECORDED = Path(__file__).parents[3] / "fixtures" / "mongodb-4.3"
+RECORDED = Path(__file__).parents[2] / "fixtures" / "mongodb-4.3"
 HIGH_WATER_MARK_V1 = "826B01046A000000112B0229296E04"
 HIGH_WATER_MARK_V2 = "826B01046A000000112B0429296E1404"
 INSERT_V2 = (

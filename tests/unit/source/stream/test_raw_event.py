@@ -23,7 +23,7 @@ from changefeed.table import TableName
 from source.raw_row import Header
 from source.stream.change_event import MalformedEvent, assemble, parse_reply, scan, table_name, token_of
 
-RECORDED = Path(__file__).parents[4] / "fixtures" / "mongodb-4.3"
+RECORDED = Path(__file__).parents[3] / "fixtures" / "mongodb-4.3"
 UUID = uuid.UUID("5d3523ca-b7ce-4a08-b2d6-cb973b25cac9")
 TOKEN = "8265A1B2C3000000072B042C0100296E5A1004463C5F6964003C310004"
 
