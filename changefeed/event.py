@@ -52,9 +52,6 @@ class DdlType(StrEnum):
 
 _OWN = frozenset({DdlType.LEAVE, DdlType.ENTER, DdlType.EXCHANGE})
 
-ENDING = frozenset({DdlType.DROP, DdlType.DROP_DATABASE, DdlType.LEAVE})
-"""After it the tables that it names are none of the changefeed's any more."""
-
 SHOWN_BY_STREAMS = frozenset(DdlType) - _OWN - {DdlType.UNKNOWN, DdlType.NEW_UUID}
 """Users can name these, too."""
 

@@ -189,7 +189,7 @@ def obstacle(table: TableSchema, configuration: Configuration) -> str:
     target = configuration.routes.target(table.name)
     if in_place(table) and configuration.sink_traits.keeps_messages:
         return f"is a {table.kind.value}; a sink of messages has its definition alone"
-    if configuration.routes.joins(table.name, table.name) and configuration.routes.gathers(table.name):
+    if configuration.routes.may_share(table.name):
         return (
             f"shares {target} with other tables by the routes: a new {target} would lack their rows, and theirs cannot be told apart from those of "
             "this one; route every table to a name of its own"

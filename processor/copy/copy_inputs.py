@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from changefeed.config.configuration import OnOccupied
+from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records.copy import CopyStage
 from changefeed.records.ddl import DdlRecord, DdlState
@@ -39,13 +40,12 @@ def inputs_of(
     configuration, barrier = stored.configuration, stored.orders.barrier
     reading = [step for step in running if isinstance(step, CopyChunk)]
     chunks = {copy.number_from(step.range.lower): step.not_before for step in reading} if copy else {}
-    routes = configuration.routes
-    alone = routes.origins(routes.target(schema.name)) == frozenset({schema.name})
-    alone = schema.own_target or (alone and configuration.on_occupied is not OnOccupied.KEEP)
+    keeps = configuration.on_occupied is OnOccupied.KEEP
+    alone = schema.own_target or not (keeps or configuration.routes.may_share(schema.name))
     messages = configuration.sink_traits.keeps_messages
     held_at = barrier.held.get(table)
     meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
-    holding = [record.event for record in meeting if record.position == held_at]
+    holding = [record for record in meeting if record.position == held_at]
     to_come = [record for record in meeting if record.open and held_at is not None and record.position < held_at]
     checkpoint = lanes.checkpoint_of(table)
     undisturbed = takewhile(lambda record: record.refused is None, to_come)
@@ -55,7 +55,8 @@ def inputs_of(
         start=stored.orders.assignment.tables[table].start,
         checkpoint=checkpoint,
         barrier=barrier.of(table),
-        held_by=holding[0] if holding else None,
+        held_by=holding[0].event if holding else None,
+        ends=any(_ends(record, table) for record in holding),
         index_to_come=bool(to_come),
         index_begun=max(begun, default=None),
         running=chunks,
@@ -65,6 +66,11 @@ def inputs_of(
         catching_up=lanes.busy(table),
         parallelism=room + len(chunks),
     )
+
+
+def _ends(record: DdlRecord, table: TableId) -> bool:
+    """Whether the table no longer exists after this DDL. A drop also holds the other tables that have the name downstream."""
+    return table in record.scope.ended or record.event.type is DdlType.LEAVE
 
 
 def may_pass(copy: TableCopy | None, inputs: CopyInputs, furthest: Position, stored: ProcessorView) -> bool:

@@ -33,7 +33,7 @@ from changefeed.config.configuration import OnOccupied
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.copy import CopiedChunk
-from changefeed.table import TableSchema
+from changefeed.table import TableName, TableSchema
 from changefeed.table_layout import TableLayout, as_shown
 from coordination import failpoint
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, MakeEmpty, Prepare, ReadChunk
@@ -98,7 +98,7 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
                 if step.first_from is not None:
                     resources.copy_log.begin([(replace(step.schema, valid_from=step.first_from), creation.name)])
                 resources.copy_log.recopy(step.schema.id, creation.name, step.at)
-            make_empty(creation, resources.ddl)
+            make_empty(creation, resources.ddl, _others(resources, step, creation.name))
     return None
 
 
@@ -122,12 +122,22 @@ def _layout(resources: ChangefeedResources, schema: TableSchema) -> TableLayout 
 
 def _creation(resources: ChangefeedResources, schema: TableSchema, layout: TableLayout | None) -> Creation:
     target = resources.mounter.mounted(schema).target.name.logical
-    present = (resources.context.schemas.by_name(name, schema.valid_from) for name in resources.sources[target])
-    tables = {each.id: each.name for each in present if each is not None}
-    routing = Routing(route=resources.context.configuration.routes.target, tables=tables)
-    kept = resources.context.configuration.on_occupied is OnOccupied.KEEP and not schema.own_target
-    logged = resources.copy_log is not None
-    return creation_of(schema, target, routing, kept=kept, logged=logged, layout=layout)
+    configuration = resources.context.configuration
+    return creation_of(
+        schema,
+        target,
+        Routing(route=configuration.routes.target, tables={}),
+        shared=configuration.routes.may_share(schema.name) and not schema.own_target,
+        kept=configuration.on_occupied is OnOccupied.KEEP and not schema.own_target,
+        logged=resources.copy_log is not None,
+        layout=layout,
+    )
+
+
+def _others(resources: ChangefeedResources, step: MakeEmpty, target: TableName) -> list[TableName]:
+    """The other tables that are in the target's table at that place. One that comes there later waits for this one first."""
+    present = (resources.context.schemas.by_name(name, step.at) for name in resources.sources[target])
+    return [each.name for each in present if each is not None and each.id != step.schema.id]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ chunks before the barrier has passed all of them. Policies for a DDL that holds 
 - ABegunIndexKeepsItsTable          the checkpoint has passed a background index build before D, so the owner may have looked at the
                                     target's table for it: it is built before that table is created anew. Wait, or CatchUp at the
                                     build if the checkpoint is before it, because the node restarted
-- DropEndsTheCopy                   drop, dropDatabase, leave, replacement by a rename: nothing is left to copy. EndCopy(D)
+- DropEndsTheCopy                   drop, dropDatabase, leave, replacement by a rename of this table: nothing is left to copy. EndCopy(D)
                                     A background index build that comes before D needs the target's table: Empty(D), if an interrupted
                                     step may have left it missing
 - ATableOfOthersIsPreparedFirst     before the copy has a record, if the target's table may hold rows of others: it cannot be created anew
@@ -35,7 +35,8 @@ chunks before the barrier has passed all of them. Policies for a DDL that holds 
                                     to D skips for that reason is explained by later changes only. ForgetChunks, then the next.
                                     Where rows of others may be, each chunk counts as read since the copy's start
 - HarmlessDdlLetsTheCopyGoOn        the DDL changes no document, and the target can apply it to an unfinished table: non-unique
-                                    createIndexes, dropIndexes, a collMod of no index. CatchUp(D): the lane goes to D with what is
+                                    createIndexes, dropIndexes, a collMod of no index; create and drop of
+                                    another table that has the same name at the target. CatchUp(D): the lane goes to D with what is
                                     copied. Chunks that are copied later include the changes up to D. Exception: the single chunk
                                     of a table that is copied whole is missing. Its task drops and creates the target's table, and
                                     may have been interrupted between the two
@@ -58,7 +59,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from changefeed.errors import InvariantError
-from changefeed.event import ENDING, DdlEvent, DdlType
+from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records.copy import CopyStage
 from changefeed.table import TableId
@@ -144,6 +145,8 @@ class CopyInputs:
     checkpoint: Position
     barrier: Position
     held_by: DdlEvent | None = None
+    ends: bool = False
+    """The table no longer exists after that DDL."""
     index_to_come: bool = False
     """An index is still to be built in the background, by a DDL before `held_by`."""
     index_begun: Position | None = None
@@ -180,7 +183,7 @@ def _held(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent) -> CopyActi
     if copy is not None and copy.stage is CopyStage.RESTART and copy.start == ddl.position:
         return MoveCheckpoint(ddl.position)
     going = copy is not None and copy.stage is CopyStage.COPYING
-    over = ends(ddl, inputs.table)
+    over = inputs.ends
     if copy is not None and going and copy.complete and copy.upto < ddl.position and not over:
         return _copying(copy, inputs)
     if inputs.running:
@@ -193,7 +196,7 @@ def _held(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent) -> CopyActi
 
 def _made(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent, *, over: bool) -> CopyAction:
     """The DDL needs the target's table, which may be missing."""
-    first = copy is None and inputs.others and (over or harmless(ddl))
+    first = copy is None and inputs.others and (over or _goes_on(inputs, ddl))
     return Begin(max(inputs.checkpoint, inputs.start)) if first else Empty(ddl.position)
 
 
@@ -201,7 +204,7 @@ def _survived(copy: TableCopy, inputs: CopyInputs, ddl: DdlEvent) -> CopyAction:
     """The DDL does not end the table, which exists at the target."""
     if (begun := inputs.index_begun) is not None:
         return Wait() if inputs.checkpoint >= begun else _passed(copy, inputs, begun)
-    return _passed(copy, inputs, ddl.position) if harmless(ddl) else Empty(ddl.position)
+    return _passed(copy, inputs, ddl.position) if _goes_on(inputs, ddl) else Empty(ddl.position)
 
 
 def _passed(copy: TableCopy, inputs: CopyInputs, position: Position) -> CopyAction:
@@ -251,10 +254,10 @@ def _follows(inputs: CopyInputs, position: Position) -> bool:
     return inputs.follow_after is not None and behind > inputs.follow_after
 
 
-def ends(ddl: DdlEvent, table: TableId) -> bool:
-    """Whether the table no longer exists after this DDL, which holds it."""
-    replaced = ddl.type is DdlType.RENAME and ddl.drop_target == table
-    return ddl.type in ENDING or replaced
+def _goes_on(inputs: CopyInputs, ddl: DdlEvent) -> bool:
+    """Whether the copy may go on across the DDL. A table that comes to the target's table, or leaves its rows there, changes nothing of this one."""
+    of_another = inputs.others and ddl.type in (DdlType.CREATE, DdlType.DROP, DdlType.DROP_DATABASE)
+    return harmless(ddl) or (of_another and not inputs.ends)
 
 
 def harmless(ddl: DdlEvent) -> bool:

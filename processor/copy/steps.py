@@ -157,7 +157,7 @@ def copy_after(copy: TableCopy | None, planned: PlannedStep, answer: CopyAnswer)
 
 
 def _schema(schemas: SchemaVersions, table: TableId, position: Position) -> TableSchema:
-    """The schema at a position. Its `valid_from` is set to that position: there the task looks up the other tables."""
+    """The schema at a position. Its `valid_from` is set to that position, where messages say that the copy begins."""
     schema = schemas.at(table, position)
     if schema is None:
         raise InvariantError(

@@ -6,6 +6,7 @@ If rows came first, the target would create the table without its options. While
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from changefeed.errors import DdlUnsupported, TargetOccupied
@@ -31,7 +32,7 @@ from sink.sink import DocumentLoader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """`shared`: the target's table also holds other tables of the source. `kept`: it may hold rows from before the changefeed, which stay."""
+    """`shared`: the target's table may also hold other tables of the source, by the routes. `kept`: it may hold rows from before the changefeed, which stay."""
 
     create: CreateTable
     shard: ShardTable | None
@@ -62,6 +63,7 @@ def creation_of(
     name: TableName,
     routing: Routing,
     *,
+    shared: bool = False,
     kept: bool = False,
     logged: bool = False,
     layout: TableLayout | None = None,
@@ -72,7 +74,7 @@ def creation_of(
         shard=None if layout is None else shard_copy(name, layout),
         key_index=None if layout is None else _key_index(schema, name, layout),
         indexes=index_copy(schema, name),
-        shared=bool(routing.sharing(name, apart_from=[schema.name])),
+        shared=shared,
         kept=kept,
         logged=logged,
     )
@@ -115,9 +117,26 @@ def make_anew(creation: Creation, ddl: DdlApplier) -> None:
         return
     if creation.shared:
         raise DdlUnsupported(
-            f"{creation.name}: holds the rows of several tables, one of which has to be copied again; route every table to "
+            f"{creation.name}: may hold the rows of several tables, one of which has to be copied again; route every table to "
             f"a name of its own, or create the changefeed again"
         )
+    _make_anew(creation, ddl)
+
+
+def make_empty(creation: Creation, ddl: DdlApplier, others: Collection[TableName] = ()) -> None:
+    """Creates the table empty and with its indexes, as a DDL requires it. `others`: the tables whose rows it has, too."""
+    if creation.logged:
+        return
+    if others:
+        raise DdlUnsupported(
+            f"{creation.name}: a DDL needs it without the rows of a table that is being copied, and it also holds those of "
+            f"{', '.join(map(str, sorted(others)))}; route every table to a name of its own, or create the changefeed again"
+        )
+    _make_anew(creation, ddl)
+    build_indexes(creation, ddl)
+
+
+def _make_anew(creation: Creation, ddl: DdlApplier) -> None:
     if creation.kept:
         raise DdlUnsupported(
             f"{creation.name}: has to be created anew, but with on_occupied: keep it may hold rows from before the changefeed; drop them and "
@@ -125,12 +144,6 @@ def make_anew(creation: Creation, ddl: DdlApplier) -> None:
         )
     _do(DropTables(names=(creation.name,)), ddl)
     _create(creation, ddl)
-
-
-def make_empty(creation: Creation, ddl: DdlApplier) -> None:
-    """Creates the table empty and with its indexes, as a DDL requires it."""
-    make_anew(creation, ddl)
-    build_indexes(creation, ddl)
 
 
 def build_indexes(creation: Creation, ddl: DdlApplier) -> None:

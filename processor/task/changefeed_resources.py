@@ -185,5 +185,5 @@ class ChangefeedResources:
         return self.sink.loader(table, self._terms, once=once, shared=self._shared(table))
 
     def _shared(self, table: TargetTable) -> bool:
-        """Whether other tables of the source have its name downstream, too."""
-        return len(self.sources.get(table.name.logical, ())) > 1
+        """Whether other tables of the source may have its name downstream, too."""
+        return self.context.configuration.routes.may_share(table.source)

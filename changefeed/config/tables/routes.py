@@ -164,6 +164,10 @@ class Routes(RootModel[tuple[Route, ...]]):
         route = self._of(one)
         return route is not None and route.fan_in and route is self._of(other)
 
+    def may_share(self, name: TableName) -> bool:
+        """Whether other tables may have this table's name downstream, now or later: only where a rule asks for it."""
+        return self.joins(name, name) and self.gathers(name)
+
     def merged(self, names: Iterable[TableName]) -> Mapping[TableName, tuple[TableName, ...]]:
         """The names downstream under which several tables would come without a rule that asks for it."""
         found: dict[TableName, list[TableName]] = defaultdict(list)

@@ -141,7 +141,12 @@ class Cluster:
         """The record of a table's drop, with the resulting barrier."""
         name = TableName("s", {A: "a", B: "b"}[table])
         event = DdlEvent(position=at(seconds), type=DdlType.DROP, db="s", table=name, id=table)
-        record = DdlRecord(event=event, scope=Scope(tables=frozenset({table})), state=state, seen_at=datetime.now(UTC))
+        record = DdlRecord(
+            event=event,
+            scope=Scope(tables=frozenset({table}), ended=frozenset({table})),
+            state=state,
+            seen_at=datetime.now(UTC),
+        )
         self.put(LAYOUT.ddl(FEED, event.position), record)
         self.barrier(seconds + 10, {table: at(seconds)} if record.open else None)
 

@@ -11,12 +11,12 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.documents.row_key import KeyRange
-from changefeed.errors import FencedError
+from changefeed.errors import DdlUnsupported, FencedError
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from processor.copy.copy_task import CopyPlace, copy_chunk
 from processor.copy.steps import CopyChunk
-from processor.copy.target_table import creation_of
+from processor.copy.target_table import creation_of, make_empty
 from sink.blackhole import BlackholeDdlApplier
 from sink.ddl import Routing
 from sink.receipt import Receipt
@@ -136,3 +136,10 @@ def test_nothing_is_loaded_of_a_chunk_that_nobody_wants_any_more(wanted: int, lo
     with pytest.raises(FencedError):
         copy_chunk(STEP, copying.place)
     assert [done for done in copying.done if done != CLEARED] == loaded
+
+
+def test_a_table_with_the_rows_of_others_is_not_emptied_and_these_are_named() -> None:
+    ddl, others = BlackholeDdlApplier(), [TableName("crm", "a")]
+    with pytest.raises(DdlUnsupported, match=r"crm\.a"):
+        make_empty(replace(CREATION, shared=True), ddl, others)
+    make_empty(replace(CREATION, shared=True), ddl)

@@ -74,8 +74,16 @@ def ddl(type: DdlType, time: int = 7, drop_target: TableId | None = None, **desc
     )
 
 
+ENDING = (DdlType.DROP, DdlType.DROP_DATABASE, DdlType.LEAVE)
+
+
 def held(by: DdlEvent, *, checkpoint: Position | None = None, running: tuple[int, ...] = ()) -> CopyInputs:
-    return replace(inputs(0, checkpoint=checkpoint, running=running), barrier=by.position, held_by=by)
+    return replace(
+        inputs(0, checkpoint=checkpoint, running=running),
+        barrier=by.position,
+        held_by=by,
+        ends=by.type in ENDING or by.drop_target == TABLE,
+    )
 
 
 RENAME = ddl(DdlType.RENAME)
@@ -308,3 +316,13 @@ def test_a_copy_does_not_come_to_a_ddl_that_is_not_held_yet() -> None:
 def test_a_copy_that_waited_begins_where_its_checkpoint_is() -> None:
     assert decide(None, far(300, checkpoint=250)) == Begin(second(250))
     assert decide(TableCopy.restarting(second(100)), far(300, checkpoint=250)) == Begin(second(250))
+
+
+@pytest.mark.parametrize("type", [DdlType.CREATE, DdlType.DROP, DdlType.DROP_DATABASE])
+def test_another_table_of_the_same_name_at_the_target_comes_or_goes_while_this_one_is_copied(type: DdlType) -> None:
+    by = ddl(type)
+    gathered = replace(inputs(0), barrier=by.position, held_by=by, others=True)
+    assert decide(None, gathered) == Begin(at(1)), "the target's table is there before the other one needs it"
+    assert decide(copy(4, 5), gathered) == CatchUp(by.position)
+    assert decide(copy(4, 5), replace(gathered, ends=True)) == EndCopy(by.position)
+    assert decide(copy(4, 5), replace(gathered, others=False)) == Empty(by.position)

@@ -49,6 +49,22 @@ def test_the_first_rule_that_matches_decides_and_without_one_a_table_keeps_its_n
     assert target("crm.people", *rules) == "crm.people"
 
 
+@pytest.mark.parametrize(
+    ("rule", "shares"),
+    [
+        (("gather_*.t", "all.t"), True),
+        (("*.*", "all.t"), True),
+        (("shop.t", "all.t"), False),
+        (("shop.*", "all.*"), False),
+        (("*.t", "*.t"), False),
+        (("crm.*", "all.t"), False),
+    ],
+)
+def test_tables_may_share_a_name_only_by_a_rule_that_asks_for_it(rule: tuple[str, str], shares: bool) -> None:
+    asked = TableName("gather_1", "t") if rule[0].startswith("gather") else TableName("shop", "t")
+    assert routes(rule).may_share(asked) is shares
+
+
 _PARTS = st.sampled_from(["*", "a*", "*b", "a*b", "x"])
 
 
