@@ -12,8 +12,10 @@ _MESSAGES = 0.2
 MESSAGES = ("files", "topics")
 _UNIQUE = 0.3
 """The part of the other runs whose tables have unique indexes of all kinds."""
+_GATHERED = 0.2
+"""The part of the runs from a replica set into MongoDB with tables that have one name at the target."""
 _BATCHES = (3, 8, 20)
-SWITCHES = ("limited", "delayed", "kept", "slow", "refusing", "unique")
+SWITCHES = ("limited", "delayed", "kept", "slow", "refusing", "unique", "gathered")
 """The fields of a mode that are switches, under the same name as on the command line."""
 
 
@@ -36,6 +38,8 @@ class Mode:
     """The target refuses many changes of rows that it has."""
     unique: bool = False
     """Its tables have unique indexes of all kinds, and their values change hands."""
+    gathered: bool = False
+    """Two of its tables have one name at the target."""
     sink: str | None = None
     """`mongodb`, or a sink of messages: `files`, `topics`. Those of a sharded source are not written."""
 
@@ -61,6 +65,12 @@ class Mode:
     def is_unique(self, seed: int) -> bool:
         plain = not (self.kept or self.slow or self.refusing)
         return self.unique or (plain and Random(f"unique indexes {seed}").random() < _UNIQUE)
+
+    def is_gathered(self, seed: int) -> bool:
+        plain = (
+            not (self.kept or self.slow or self.refusing or self.is_sharded(seed)) and self.sink_of(seed) == "mongodb"
+        )
+        return self.gathered or (plain and Random(f"gathered {seed}").random() < _GATHERED)
 
     def batch_changes(self, seed: int) -> int:
         """How many changes a task writes together at most."""

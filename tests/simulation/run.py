@@ -33,6 +33,7 @@ from tests.simulation.clockwork.machine import Machine, Violation
 from tests.simulation.clockwork.substitutes import installed
 from tests.simulation.cluster import LAYOUT, Cluster
 from tests.simulation.faults import Faults
+from tests.simulation.gathered import GatheredTables
 from tests.simulation.judgement.agreement import Agreement
 from tests.simulation.judgement.judge import Judge
 from tests.simulation.judgement.source_counts import count_source
@@ -40,6 +41,7 @@ from tests.simulation.messages.sinks import judge_of, with_messages
 from tests.simulation.mode import MESSAGES, SWITCHES, Mode
 from tests.simulation.slow_table import SlowTable
 from tests.simulation.source.row_keys import KEYS, in_order, keys_of
+from tests.simulation.source.server import SourceServer
 from tests.simulation.source.sharded.cluster import ClusterSource
 from tests.simulation.target.letters import LETTERS
 from tests.simulation.unique_rows import UniqueRows
@@ -59,6 +61,7 @@ _SETTLING = 200.0
 _TELL_EVERY = 10.0
 _ACTS, _DENSE = (20, 60, 150), (60, 150)
 """How often the source's users write in a run. Copies that may remove nothing are short, and much must happen during them."""
+_GATHERED_ACTS = 30
 _DDL, _DENSE_DDL = (0.05, 0.15, 0.4), (0.15, 0.4)
 """The part of it that is DDL."""
 _SLOW_READS = (0.3, 1.0, 2.0)
@@ -119,7 +122,8 @@ def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
     late = Random(f"late tables {machine.seed}")
     """Apart from the other choices, so that seeds without them stay what they are."""
     added = "crm" if (late.random() < _LATE or kept) and not messages else None
-    agreement = Agreement(routed=random.random() < 0.5, late=added, kept=kept)
+    gathered = mode.is_gathered(machine.seed)
+    agreement = Agreement(routed=random.random() < 0.5, late=added, kept=kept, gathered=gathered)
     capture, always = _capture(cluster, random, for_life=messages)
     machine.count(f"sink: {sink}")
     machine.count(f"capture: {capture}")
@@ -134,6 +138,7 @@ def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
         machine.count("tables with unique indexes of all kinds")
         judge.of_somebody_else = unique.of_somebody_else
     judge.in_order = not mode.faults
+    many_to_one = _gathered(cluster, configuration) if gathered else None
     workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept, unique=unique)
     machine.count(f"start: {configuration.start}")
     if configuration.start == "initial":
@@ -150,6 +155,7 @@ def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
         machine.after(3 + late.random() * length, partial(cluster.widen, agreement.configuration(whole=True)))
     end = machine.now + length
     _act_until(machine, workload, end, length / random.choice(_DENSE if kept else _ACTS))
+    _act_until(machine, many_to_one, end, length / _GATHERED_ACTS)
     _retire_a_shard(cluster, end)
     user = User(cluster, random)
     user.repairs = user.repairs and not kept
@@ -257,9 +263,20 @@ def _check_convergence(judge: Judge, user: User) -> None:
         raise Violation("I6: " + "; ".join(differences))
 
 
-def _act_until(machine: Machine, workload: Workload, end: float, pace: float) -> None:
+def _gathered(cluster: Cluster, configuration: Configuration) -> GatheredTables:
+    assert isinstance(cluster.source, SourceServer), "the model of a cluster has no tables with one name at the target"
+    tables = GatheredTables(cluster.source)
+    if configuration.start == "initial":
+        tables.begin()
+    return tables
+
+
+def _act_until(machine: Machine, writer: Workload | GatheredTables | None, end: float, pace: float) -> None:
+    if writer is None:
+        return
+
     def act() -> None:
-        workload.act()
+        writer.act()
         if machine.now < end:
             machine.after(machine.random.random() * 2 * pace, act)
 
@@ -352,6 +369,7 @@ def main() -> int:
     parser.add_argument("--slow", action="store_true", help="the target is slow with one table, no more")
     parser.add_argument("--refusing", action="store_true", help="the target refuses many changes of rows that it has")
     parser.add_argument("--unique", action="store_true", help="tables have unique indexes of all kinds")
+    parser.add_argument("--gathered", action="store_true", help="two tables have one name at the target")
     parser.add_argument("--sink", choices=("mongodb", *MESSAGES), help="otherwise the seed decides")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()

@@ -72,6 +72,11 @@ def test_unique_values_change_hands_in_the_order_of_the_source(pool: Pool) -> No
     assert not red, red
 
 
+def test_tables_that_share_a_name_at_the_target_keep_their_rows(pool: Pool) -> None:
+    red = _red(many(pool, range(6), gathered=True, sharded=False))
+    assert not red, red
+
+
 def test_what_is_applied_late_arrives(pool: Pool) -> None:
     red = _red(many(pool, range(4), delayed=True))
     assert not red, red

@@ -49,7 +49,8 @@ from coordination.layout import child
 from tests.simulation.clockwork.machine import Thread, Violation
 from tests.simulation.clockwork.substitutes import EPOCH
 from tests.simulation.cluster import FEED, LAYOUT, Cluster
-from tests.simulation.judgement.agreement import DATABASES, Agreement, definition_differences
+from tests.simulation.gathered import differences_of, of_their_name, parts, table_of
+from tests.simulation.judgement.agreement import DATABASES, GATHERED, GATHERED_TARGET, Agreement, definition_differences
 from tests.simulation.judgement.etcd_records import EtcdRecords, lives_in
 from tests.simulation.source.oplog import placed
 from tests.simulation.source.row_keys import KEYS, keys_of, ordered
@@ -105,6 +106,8 @@ class Judge:
 
     def row(self, thread: Thread, name: TableName, life: TableId | None, kind: str, key: Any, row: Row | None) -> None:
         self._count("row written, of a copy" if thread.copies else "row written")
+        if life is not None and name == GATHERED_TARGET:
+            life = table_of(key)
         if life is None:
             raise Violation(f"I1: {kind} of {key} into {name}, which is not there, by {thread.process}")
         table = self._source.table_id(life)
@@ -116,7 +119,7 @@ class Judge:
         if position is None:
             raise Violation(f"I1: {kind} of {row} into {name}, but {table} never had it")
         self.seen(name, position.ts)
-        for ddl in self._touching(table):
+        for ddl in (*self._touching(table), *(of_their_name(self._source) if name == GATHERED_TARGET else ())):
             if self._of_another_life(ddl, life):
                 continue
             if ddl.position < position and not self._settled(ddl):
@@ -154,8 +157,11 @@ class Judge:
         return {table_id(id): collection for id, collection in self._present_by_life().items()}
 
     def _present_by_life(self) -> dict[TableId, Collection]:
-        by_name = sorted(self._cluster.target.collections.items(), key=lambda each: each[0].passing)
-        return {collection.table: collection for _, collection in by_name if collection.table is not None}
+        collections = self._cluster.target.collections
+        by_name = sorted(collections.items(), key=lambda each: each[0].passing)
+        present = {each.table: each for name, each in by_name if each.table is not None and name != GATHERED_TARGET}
+        gathered = collections.get(GATHERED_TARGET)
+        return present | (parts(gathered, self._source) if gathered is not None else {})
 
     def _fill(self, created: Collection) -> None:
         """What the target has before the copy: most rows of the source, as they were once, and one of its own."""
@@ -170,7 +176,7 @@ class Judge:
     def damage(self, random: Random) -> None:
         """Another client deletes or inserts rows at the target. Replicated changes may be wrong afterwards, later changes must not be."""
         for table, collection in self._present().items():
-            if self._etcd.in_copy(table):
+            if self._etcd.in_copy(table) or self._source.by_id[table].name.db in GATHERED:
                 continue
             number = random.randrange(KEYS)
             key = random.choice([*collection.rows, self._keys[number]])
@@ -369,7 +375,8 @@ class Judge:
 
     def _check_status(self, status: ChangefeedStatus) -> None:
         before, self._status = self._status, status
-        if self._agreement.late and self._late_from is None and status.tables and len(status.tables) > len(DATABASES):
+        patterns = len(DATABASES) + (len(GATHERED) if self._agreement.gathered else 0)
+        if self._agreement.late and self._late_from is None and status.tables and len(status.tables) > patterns:
             added_at = max(status.taken_in_at, default=status.start)
             self._late_from = placed(added_at) if added_at is not None else None
             self._count("filter: tables are added")
@@ -559,9 +566,12 @@ class Judge:
         """I6: the differences between the source's tables in the filter and the target. `repaired`: a user has had damaged rows repaired."""
         agreed = self._agreement
         due = {agreed.target(name): table for name, table in self._source.tables.items() if self.wants(name)}
-        found = self._cluster.target.collections
+        due.pop(GATHERED_TARGET, None)
+        found = {name: each for name, each in self._cluster.target.collections.items() if name != GATHERED_TARGET}
         differences = [f"{name} is missing" for name in due.keys() - found.keys()]
         differences += [f"{name} is too much" for name in found.keys() - due.keys()]
+        if agreed.gathered:
+            differences += differences_of(self._cluster.target.collections.get(GATHERED_TARGET), self._source)
         for name in sorted(due.keys() & found.keys()):
             table, collection = due[name], found[name]
             rows = table.rows | collection.of_others

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from tests.simulation.planted.bug import Bug
 from tests.simulation.planted.cluster_bugs import CLUSTER_BUGS
 from tests.simulation.planted.copy_bugs import COPY_BUGS
+from tests.simulation.planted.gathered_bugs import GATHERED_BUGS
 from tests.simulation.planted.history_bugs import HISTORY_BUGS
 from tests.simulation.planted.key_bugs import KEY_BUGS
 from tests.simulation.planted.letter_bugs import LETTER_BUGS
@@ -32,6 +33,7 @@ FAMILIES: Mapping[str, Mapping[str, Bug]] = {
     "messages": MESSAGE_BUGS,
     "topics": TOPIC_BUGS,
     "unique": UNIQUE_BUGS,
+    "gathered": GATHERED_BUGS,
 }
 BUGS: Mapping[str, Bug] = {name: bug for family in FAMILIES.values() for name, bug in family.items()}
 ALWAYS = sorted(min(family, key=lambda name: family[name].found_within) for family in FAMILIES.values())
