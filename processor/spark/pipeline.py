@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -71,9 +71,10 @@ class SharedBase:
                 self._broadcast = spark.broadcast(self.base)
             return self._broadcast
 
-    def doubt(self, broadcast: Broadcast[ContextBase]) -> None:
+    def doubt(self, broadcast: Broadcast[ContextBase] | None) -> None:
+        """None: whichever there is."""
         with self._lock:
-            if self._broadcast is broadcast:
+            if broadcast is None or self._broadcast is broadcast:
                 self._broadcast = None
 
 
@@ -96,9 +97,17 @@ class SharedContext:
                 self._handle = BroadcastContext(self.context.key, self._base.base.key, base, rest)
             return self._handle
 
-    def doubt(self, handle: BroadcastContext) -> None:
-        """Drops broadcasts whose JVM may be dead. If the JVM lives, other jobs may still use them; Spark removes them after these."""
-        self._base.doubt(handle.base)
+    @property
+    def handle(self) -> BroadcastContext | None:
+        """None: no job has needed it."""
+        return self._handle
+
+    def doubt(self, handle: BroadcastContext | None) -> None:
+        """Drops broadcasts whose JVM may be dead. If the JVM lives, other jobs may still use them; Spark removes them after these.
+
+        None: a task that stays was lost, and the context went to it through its channel. Its base was sent with an earlier context.
+        """
+        self._base.doubt(handle.base if handle is not None else None)
         with self._lock:
             if self._handle is handle:
                 self._handle = None
@@ -139,16 +148,19 @@ class Pipeline:
         cuts = slices(scan, limits, capture=shared.context.capture, density=spec.density)
         if len(cuts) > 1 and not self._spark.divides():
             cuts = [scan]
-        with self._broadcast(shared) as handle:
+        with self._broadcast(shared) as broadcast:
             if len(cuts) > 1:
                 with self._beside(len(cuts)):
-                    outcome = self._run_wide(shared.context, handle, spec, cuts)
+                    outcome = self._run_wide(shared.context, broadcast(), spec, cuts)
             elif spec.default and self._stays is not None:
-                job = partial(self._run_narrow, group, handle, spec)
-                outcome = self._stays.run(handle, shared.context, spec, job)
+
+                def job() -> JobOutcome:
+                    return self._run_narrow(group, broadcast(), spec)
+
+                outcome = self._stays.run(shared.context, spec, broadcast, job)
             else:
                 with self._beside(1):
-                    outcome = self._run_narrow(group, handle, spec)
+                    outcome = self._run_narrow(group, broadcast(), spec)
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         errors = [outcome.error.code] if outcome.error else []
         failpoint.reach("window_ended", shared.context.changefeed, *outcome.rows.tally.applied, *errors)
@@ -164,8 +176,8 @@ class Pipeline:
             among = self._spark.executors()
             steps = [_shared(step, among) if isinstance(step, CopyChunk) else step for step in steps]
         group = _copy_group(shared, attempt)
-        with self._beside(1), self._broadcast(shared) as handle:
-            answers = self._spark.run_one(group, partial(run_copy_steps, handle, steps, attempt))
+        with self._beside(1), self._broadcast(shared) as broadcast:
+            answers = self._spark.run_one(group, partial(run_copy_steps, broadcast(), steps, attempt))
         for answer in answers:
             if isinstance(answer, ErrorReport):
                 _expect_one_attempt(answer)
@@ -175,19 +187,26 @@ class Pipeline:
     def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
         """Whether a task reaches the source, the target and etcd; None if it does."""
         group = Group(shared.context.changefeed, f"{shared.context.fence.run}-look")
-        with self._watched(), self._broadcast(shared) as handle:
-            return self._spark.run_one(group, partial(look_around, handle, attempt))
+        with self._watched(), self._broadcast(shared) as broadcast:
+            return self._spark.run_one(group, partial(look_around, broadcast(), attempt))
 
     def _watched(self) -> AbstractContextManager[None]:
         return self._watch.job() if self._watch is not None else nullcontext()
 
     @contextmanager
-    def _broadcast(self, shared: SharedContext) -> Iterator[BroadcastContext]:
-        handle = shared.through(self._spark)
+    def _broadcast(self, shared: SharedContext) -> Iterator[Callable[[], BroadcastContext]]:
+        """The context's broadcast, made where it is asked for: a task that stays may need none."""
+        handles = [shared.handle]
+
+        def through() -> BroadcastContext:
+            handle = shared.through(self._spark)
+            handles.append(handle)
+            return handle
+
         try:
-            yield handle
+            yield through
         except PipelineUnavailable:
-            shared.doubt(handle)
+            shared.doubt(handles[-1])
             raise
 
     def cancel(self, shared: SharedContext, spec: JobSpec) -> None:

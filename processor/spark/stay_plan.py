@@ -6,7 +6,9 @@ Policies, in order of precedence:
 
 - NoStayWithoutFreeSlots: lanes that follow and all other tasks together must fit into the slots; otherwise all stays are asked to leave
 - NoTaskWaitsForAnIdleStay: if they fit only without the stays of lanes that no longer follow, those stays are asked to leave
-- OneContextOneStay: a DDL, an assignment, another run or a lost attempt ends the stay, and the next window begins a new one
+- OneAttemptOneStay: another run or a lost attempt ends the stay, and the next window begins a new one
+- ContextsAreHandedOver: a DDL, an assignment or a new configuration makes another context, which a window brings along. It leaves out its base, so a
+  context over another base ends the stay
 - NoStayIsLong: `longest` limits what accumulates in a worker, and how long one lane has the same slot
 - NoStayIsIdle: a lane that has no windows gives its slot back after `idle`
 - EveryWindowBeginsAStay: if there is room, also the first window after a pause. A stay with a single window costs as much as a job, and
@@ -50,7 +52,8 @@ class StayLimits:
 class Staying:
     """A staying task, as its driver knows it: until the task is asked to leave or has ended."""
 
-    context: str
+    base: str
+    run: int
     attempt: str
     begun_at: float
     idle_since: float | None
@@ -90,7 +93,8 @@ class NextWindow:
     """A narrow window of a default lane that is about to run."""
 
     changefeed: ChangefeedId
-    context: str
+    base: str
+    run: int
     attempt: str
 
 
@@ -120,5 +124,5 @@ def _over(id: ChangefeedId, known: Staying, limits: StayLimits, now: float, wind
     if now >= known.begun_at + limits.longest:
         return True
     if window is not None and window.changefeed == id:
-        return (known.context, known.attempt) != (window.context, window.attempt)
+        return (known.base, known.run, known.attempt) != (window.base, window.run, window.attempt)
     return known.idle_since is not None and now >= known.idle_since + limits.idle

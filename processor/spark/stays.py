@@ -8,8 +8,8 @@ A window handed to a stay ends in one of three ways, and each is safe:
                                     part of the window may have been applied, and a lost task may still apply more. The attempt is
                                     revoked, and the thread waits for the permit's budget (`Attempts`)
 
-A stay is one Spark job with one context and one attempt, the attempt of its windows. A lost window revokes everything that the task
-may ever be handed. The next window has another attempt, so it never goes to that task.
+A stay is one Spark job with one attempt, the attempt of its windows. A lost window revokes everything that the task may ever be handed.
+The next window has another attempt, so it never goes to that task. A window brings its context along where the task has another one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from processor.spark.runner import Group, SparkRunner
 from processor.spark.stay_plan import NextWindow, Room, Staying, StayLimits, Way
 from processor.task.channel import Call, Channel, ChannelLost, Switchboard
 from processor.task.job import JobContext, JobOutcome, JobSpec
-from processor.task.window_task import Departure, stay
+from processor.task.window_task import Departure, HandedContext, HandedWindow, stay
 from processor.task.worker_resources import Shared
 
 _TICK_SECONDS = 0.5
@@ -45,31 +45,37 @@ _log = structlog.get_logger()
 class Stay:
     """One staying task. It runs one window at a time."""
 
-    def __init__(self, group: Group, call: Call, dialled: Future[Channel], ended: Future[Departure]) -> None:
+    def __init__(
+        self, group: Group, context: str, call: Call, dialled: Future[Channel], ended: Future[Departure]
+    ) -> None:
+        """`context`: the key of the one with which it begins."""
         self.group = group
+        self._context = context
         self.call = call
         self.ended = ended
         self.cancelled = threading.Event()
         self._dialled = dialled
 
-    def run(self, spec: JobSpec) -> JobOutcome | None:
+    def run(self, context: JobContext, spec: JobSpec) -> JobOutcome | None:
         waited: list[Future[Any]] = [self._dialled, self.ended]
         wait(waited, return_when=FIRST_COMPLETED)
         if self._dialled.done():
-            outcome = self._hand_over(self._dialled.result(), spec)
+            outcome = self._hand_over(self._dialled.result(), context, spec)
         else:
             outcome = self._never_connected(self.ended.result())
         if outcome is None and self.cancelled.is_set():
             raise PipelineUnavailable(f"Spark, {self.group}: the window was cancelled before it was handed over")
         return outcome
 
-    def _hand_over(self, channel: Channel, spec: JobSpec) -> JobOutcome | None:
+    def _hand_over(self, channel: Channel, context: JobContext, spec: JobSpec) -> JobOutcome | None:
         if not channel.silent(0):
             return None
+        changed = HandedContext.of(context) if context.key != self._context else None
         try:
-            channel.send(spec)
+            channel.send(HandedWindow(spec=spec, context=changed))
         except ChannelLost:
             return None
+        self._context = context.key
         try:
             outcome = channel.receive()
         except ChannelLost as lost:
@@ -143,14 +149,17 @@ class Stays:
         finally:
             self._others(-tasks)
 
-    def run(self, shared: Shared, context: JobContext, spec: JobSpec, job: Callable[[], JobOutcome]) -> JobOutcome:
-        """Runs a narrow window of a default lane, in a stay or as a job of its own."""
-        window = NextWindow(changefeed=context.changefeed, context=context.key, attempt=spec.attempt)
-        found = self._stay_for(window, shared, context)
+    def run(
+        self, context: JobContext, spec: JobSpec, broadcast: Callable[[], Shared], job: Callable[[], JobOutcome]
+    ) -> JobOutcome:
+        """Runs a narrow window of a default lane, in a stay or as a job of its own. `broadcast`: the context as a Spark job receives it."""
+        run = context.fence.run
+        window = NextWindow(changefeed=context.changefeed, base=context.base_key, run=run, attempt=spec.attempt)
+        found = self._stay_for(window, context, broadcast)
         outcome: JobOutcome | None = None
         try:
             if found is not None:
-                outcome = found.run(spec)
+                outcome = found.run(context, spec)
             return outcome if outcome is not None else job()
         finally:
             self._ended(window, found, stays=outcome is not None and outcome.error is None)
@@ -164,7 +173,7 @@ class Stays:
             self._give_up(found)
             self._spark.cancel(found.group)
 
-    def _stay_for(self, window: NextWindow, shared: Shared, context: JobContext) -> Stay | None:
+    def _stay_for(self, window: NextWindow, context: JobContext, broadcast: Callable[[], Shared]) -> Stay | None:
         id, now = window.changefeed, self._monotonic()
         self._look_at_slots(now)
         with self._lock:
@@ -174,8 +183,8 @@ class Stays:
             if way is Way.JOB or self._closed.is_set() or not self._listens(now):
                 return None
             if way is Way.BEGIN:
-                self._stays[id] = self._begun(window, shared, context)
-                known = Staying(context=window.context, attempt=window.attempt, begun_at=now, idle_since=None)
+                self._stays[id] = self._begun(window, context, broadcast)
+                known = Staying(base=window.base, run=window.run, attempt=window.attempt, begun_at=now, idle_since=None)
             else:
                 known = replace(self._room.staying[id], idle_since=None)
             self._know(id, known)
@@ -195,14 +204,17 @@ class Stays:
             self._keeper.start()
         return True
 
-    def _begun(self, window: NextWindow, shared: Shared, context: JobContext) -> Stay:
+    def _begun(self, window: NextWindow, context: JobContext, broadcast: Callable[[], Shared]) -> Stay:
         assert self._switchboard is not None
         self._some.set()
         group = Group(context.changefeed, f"{context.fence.run}-stay")
         dialled: Future[Channel] = Future()
         call = self._switchboard.expect(dialled.set_result)
-        ended = self._threads.submit(self._spark.run_one, group, partial(stay, shared, window.attempt, call))
-        return Stay(group, call, dialled, ended)
+
+        def whole() -> Departure:
+            return self._spark.run_one(group, partial(stay, broadcast(), window.attempt, call))
+
+        return Stay(group, context.key, call, dialled, self._threads.submit(whole))
 
     def _ended(self, window: NextWindow, found: Stay | None, *, stays: bool) -> None:
         """A failed window ends its stay, so that the next window starts with fresh state."""

@@ -42,7 +42,7 @@ class TaskPermit:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._etcd = etcd
-        self._fence = fence
+        self.fence = fence
         self._attempt = attempt
         self._budget = budget.total_seconds()
         self._look_every = look_every.total_seconds()
@@ -55,7 +55,7 @@ class TaskPermit:
             self._look(now)
         left = -1.0 if self._looked_at is None else self._looked_at + self._budget - self._monotonic()
         if left <= 0:
-            fence = self._fence
+            fence = self.fence
             raise FencedError(
                 f"{fence.node_key}: epoch {fence.epoch} and {fence.status_key}: run {fence.run} not confirmed by etcd within "
                 f"{self._budget:g} s; the task must stop at once"
@@ -63,7 +63,7 @@ class TaskPermit:
         return left
 
     def _look(self, now: float) -> None:
-        fence = self._fence
+        fence = self.fence
         try:
             node = self._etcd.get(fence.node_key)
             if node is None or node.create_rev != fence.epoch:

@@ -6,15 +6,15 @@
 
 A task never raises one of our errors: Spark would turn it into text. It returns an outcome that contains a report.
 
-A window that is handed to a stay runs like the window of a job, under the stay's permit. Between two windows the task holds no table. Three
-things end its right to write: its permit, which looks at etcd before a window if the last look is some seconds old, and again while the window
+A window that is handed to a stay runs like the window of a job, under the stay's permit. If it belongs to another context than the one before,
+after a DDL or an assignment, it brings that along, without the base that both have. Between two windows the task holds no table. Three things end its right to write: its permit, which looks at etcd before a window if the last look is some seconds old, and again while the window
 runs; the revocation of its attempt; and the channel, which is checked before each write: any message from the driver while a window is running
 means that the driver no longer waits for the window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from coordination import failpoint
 from credentials.redaction import redacted
 from processor.task.changefeed_resources import ChangefeedResources
 from processor.task.channel import Call, ChannelLost, dial
-from processor.task.job import JobOutcome, JobSpec
+from processor.task.job import ContextBase, JobContext, JobOutcome, JobSpec
 from processor.task.rows.applier import Applier, SinkUse, WrittenAlone
 from processor.task.rows.gate import EarlyEnd, Enough, Gate
 from processor.task.worker_resources import Shared, worker_resources
@@ -94,6 +94,30 @@ class Departure:
     error: ErrorReport | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedContext:
+    """A context for a worker that has its base."""
+
+    key: str
+    base_key: str
+    rest: JobContext
+
+    @classmethod
+    def of(cls, context: JobContext) -> HandedContext:
+        return cls(key=context.key, base_key=context.base_key, rest=context.without_base())
+
+    def load(self, bases: Mapping[str, ContextBase]) -> JobContext:
+        return self.rest.over(bases[self.base_key])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedWindow:
+    """`context`: None if it is that of the window before."""
+
+    spec: JobSpec
+    context: HandedContext | None = None
+
+
 def stay(shared: Shared, attempt: str, call: Call) -> Departure:
     try:
         with worker_resources.task(shared, attempt) as resources:
@@ -114,19 +138,23 @@ def _serve(resources: ChangefeedResources, call: Call) -> Departure:
 
     with channel, worker_resources.checking_before_writes(check_driver):
         try:
-            while not channel.silent(_PATIENCE_SECONDS) and (spec := channel.receive()) is not None:
-                channel.send(_outcome(resources, spec))
+            while not channel.silent(_PATIENCE_SECONDS) and (window := channel.receive()) is not None:
+                resources, outcome = _handed(resources, window)
+                channel.send(outcome)
         except ChannelLost:
             return Departure()  # the driver has hung up itself, or is gone
     return Departure()
 
 
-def _outcome(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
+def _handed(resources: ChangefeedResources, window: HandedWindow) -> tuple[ChangefeedResources, JobOutcome]:
+    """A task whose window has failed is asked to leave, so it does not matter then which context it has."""
     try:
         worker_resources.permit()
-        return replicate(resources, spec)
+        if window.context is not None:
+            resources = worker_resources.in_context(window.context)
+        return resources, replicate(resources, window.spec)
     except Exception as error:  # noqa: BLE001 - the edge of a window: the error is returned as a report
-        return JobOutcome(error=report_of(error))
+        return resources, JobOutcome(error=report_of(error))
 
 
 def events_of(

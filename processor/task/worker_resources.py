@@ -20,7 +20,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from changefeed.capture import Capture
-from changefeed.errors import FencedError
+from changefeed.errors import FencedError, InvariantError
 from changefeed.records.requests import ChangefeedInfo
 from coordination import failpoint
 from coordination.etcd.client import EtcdClient
@@ -103,6 +103,15 @@ class WorkerResources:
                 yield resources
         finally:
             self._permit = None
+
+    def in_context(self, shared: Shared) -> ChangefeedResources:
+        """The resources for the running task in another context of its changefeed. Its permit stays, so the fence must be the same."""
+        resources = self._resources(shared)
+        if self._permit is None or resources.context.fence != self._permit.fence:
+            raise InvariantError(
+                f"{shared.key}: expected a context under the running task's permit, found another fence"
+            )
+        return resources
 
     def permit(self) -> float:
         with self._asking:

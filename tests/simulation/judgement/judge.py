@@ -278,7 +278,7 @@ class Judge:
     def _node_of(self, thread: Thread) -> NodeId:
         permit = self._cluster.resources_by_process[thread.process]._permit
         assert permit is not None, "a row is written without a permit"
-        return NodeId(child(permit._fence.node_key, LAYOUT.nodes))
+        return NodeId(child(permit.fence.node_key, LAYOUT.nodes))
 
     def _check_order(self, record: DdlRecord) -> None:
         ids = lives_in(record)

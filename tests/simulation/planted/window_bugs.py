@@ -42,9 +42,9 @@ def _lost_attempts_are_not_revoked() -> AbstractContextManager[Any]:
 def _a_window_that_its_stay_lost_counts_as_not_taken() -> AbstractContextManager[Any]:
     hand_over = Stay._hand_over
 
-    def or_nothing(self: Stay, channel: Any, spec: Any) -> JobOutcome | None:
+    def or_nothing(self: Stay, channel: Any, context: Any, spec: Any) -> JobOutcome | None:
         try:
-            return hand_over(self, channel, spec)
+            return hand_over(self, channel, context, spec)
         except PipelineUnavailable:
             return None
 

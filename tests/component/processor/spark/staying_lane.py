@@ -57,10 +57,10 @@ class StayingLane:
     def begun(self, spec: JobSpec) -> Future[JobOutcome]:
         return self._threads.submit(self.pipeline.run, self.shared, spec)
 
-    def stand_in(self, **changes: object) -> None:
-        """Gives the following windows another context."""
+    def stand_in(self, number: int = 0, **changes: object) -> None:
+        """Gives the following windows another context, over the same base if the changes leave that."""
         context = self.windowing.shared.context
-        self.shared = SharedContext(replace(context, key=f"{context.key}/next", **changes))  # type: ignore[arg-type]
+        self.shared = SharedContext(replace(context, key=f"{context.key}/{number}", **changes))  # type: ignore[arg-type]
 
     @property
     def jobs(self) -> set[int]:

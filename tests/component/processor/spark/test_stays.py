@@ -155,10 +155,19 @@ def test_a_revoked_attempt_writes_no_window_more_though_its_channel_holds(
     assert lane.arrived() == arrived
 
 
-def test_a_window_of_another_context_begins_another_stay(lane: StayingLane) -> None:
+def test_a_window_brings_another_context_to_the_task_that_stays(lane: StayingLane) -> None:
+    for number in range(3):
+        lane.step()
+        lane.stand_in(number)
+    lane.step()
+    assert len(lane.jobs) == 1
+    assert lane.windowing.differences() == []
+
+
+def test_a_context_over_another_base_begins_another_stay(lane: StayingLane) -> None:
     for _ in range(3):
         lane.step()
-    lane.stand_in()
+    lane.stand_in(base_key="another")
     for _ in range(3):
         lane.step()
     assert len(lane.jobs) == 2
@@ -214,7 +223,7 @@ def test_a_task_that_cannot_reach_its_driver_leaves_its_window_to_a_job(
         lane.step()
         lane.step()
         lane.stays._switchboard.close()  # type: ignore[union-attr]
-        lane.stand_in()
+        lane.stand_in(base_key="another")
         for _ in range(3):
             lane.step()
         assert lane.windowing.differences() == []

@@ -13,8 +13,8 @@ from processor.spark.stay_plan import NextWindow, Room, Staying, StayLimits, Way
 
 F, G, H = ChangefeedId("f"), ChangefeedId("g"), ChangefeedId("h")
 LIMITS = StayLimits(follows=2.0, idle=2.0, longest=30.0, without=60.0)
-WINDOW = NextWindow(changefeed=F, context="c1", attempt="a1")
-IDLE = Staying(context="c1", attempt="a1", begun_at=0.0, idle_since=0.5)
+WINDOW = NextWindow(changefeed=F, base="b1", run=1, attempt="a1")
+IDLE = Staying(base="b1", run=1, attempt="a1", begun_at=0.0, idle_since=0.5)
 
 
 def test_the_first_window_of_a_lane_begins_a_stay_where_there_is_room() -> None:
@@ -30,8 +30,8 @@ def test_windows_go_to_the_task_that_stays() -> None:
     assert way_of(WINDOW, room, 1.0) is Way.HAND_OVER
 
 
-@pytest.mark.parametrize("other", [replace(WINDOW, context="c2"), replace(WINDOW, attempt="a2")])
-def test_another_context_or_attempt_ends_a_stay(other: NextWindow) -> None:
+@pytest.mark.parametrize("other", [replace(WINDOW, base="b2"), replace(WINDOW, run=2), replace(WINDOW, attempt="a2")])
+def test_another_base_run_or_attempt_ends_a_stay(other: NextWindow) -> None:
     room = Room(slots=2, following={F: 3.0}, staying={F: IDLE})
     assert leaving(room, LIMITS, 1.0, other) == (F,)
     assert leaving(room, LIMITS, 1.0, replace(other, changefeed=G)) == ()
@@ -89,7 +89,8 @@ _TIMES = st.floats(0, 40, allow_nan=False)
 _FEEDS = st.sampled_from([F, G, H])
 _STAYING = st.builds(
     Staying,
-    context=st.sampled_from(["c1", "c2"]),
+    base=st.sampled_from(["b1", "b2"]),
+    run=st.sampled_from([1, 2]),
     attempt=st.just("a1"),
     begun_at=_TIMES,
     idle_since=st.none() | _TIMES,
@@ -113,6 +114,6 @@ def test_who_stays_leaves_room_for_everything_else_and_is_handed_windows_of_its_
         assert len(after.staying) + others_follow + room.others <= room.slots
     way = way_of(WINDOW, after, now)
     if way is Way.HAND_OVER:
-        assert (after.staying[F].context, after.staying[F].attempt) == ("c1", "a1")
+        assert (after.staying[F].base, after.staying[F].run, after.staying[F].attempt) == ("b1", 1, "a1")
     if way is Way.BEGIN:
         assert F not in after.staying
