@@ -291,7 +291,7 @@ class WriteRun:
                 self._apply_edited(change, replay=True)
             case Resolution.EDIT:
                 self._doubts.diverged([change], refusal.message)
-            case Resolution.REJECT:
+            case _:
                 self._doubts.reject(change, told(change, refusal))
 
     def _answered(self, change: RowChange, refused: RefusedRow | None, *, replay: bool | None = None) -> None:
