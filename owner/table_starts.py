@@ -22,9 +22,10 @@ from typing import Protocol
 
 import structlog
 
-from changefeed.config.configuration import Configuration, Start
+from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Filter
 from changefeed.config.tables.routes import Routes
+from changefeed.config.written_values import Start
 from changefeed.documents.document import Document
 from changefeed.errors import ConfigurationError, SluiceError, SourceUnavailable, UpdateWaits
 from changefeed.event import DdlEvent, DdlType

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from changefeed.config.configuration import Configuration, OnOccupied, Start
+from changefeed.config.configuration import Configuration, OnOccupied
+from changefeed.config.written_values import Start
 from changefeed.table import TableKind, TableName, TableSchema, TableSize
 
 _WRITING_COST = 4

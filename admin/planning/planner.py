@@ -22,7 +22,8 @@ from admin.planning.creation_plan import AtTarget, CopyEstimate, PlannedTable, o
 from admin.preflight.sink_probe import TargetTables, look_at_tables
 from admin.preflight.validation import Accepted, Findings, Validator
 from changefeed.capture import Capture
-from changefeed.config.configuration import Configuration, Start
+from changefeed.config.configuration import Configuration
+from changefeed.config.written_values import Start
 from changefeed.errors import SluiceError, SourceRefused
 from changefeed.table import TableKind, TableName, TableSchema, TableSize
 from credentials.redaction import redacted

@@ -12,7 +12,8 @@ from admin.preflight.privileges import Privileges
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice, image_obstacles
-from changefeed.config.configuration import Configuration, Start
+from changefeed.config.configuration import Configuration
+from changefeed.config.written_values import Start
 from changefeed.errors import SluiceError
 from changefeed.position import Position
 from changefeed.table import TableKind, TableSchema

@@ -15,9 +15,10 @@ from admin.preflight.shards_probe import ShardsFindings, ahead, probe_shards
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
-from changefeed.config.configuration import Configuration, Start
+from changefeed.config.configuration import Configuration
 from changefeed.config.sinks.message_options import Images
 from changefeed.config.uri import refused_at_source
+from changefeed.config.written_values import Start
 from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused, SourceUnsupported
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedInfo

@@ -18,10 +18,11 @@ from admin.preflight.table_obstacles import column_obstacles, column_warnings, s
 from admin.preflight.update_effect import Side, UpdateEffect, effect, other_deployments
 from changefeed.capture import Capture
 from changefeed.config.capture_choice import CaptureChoice
-from changefeed.config.configuration import Configuration, OnOccupied, Start
+from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.overlap import common_target, writes
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.config.uri import refused_at_target
+from changefeed.config.written_values import Start
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.lifecycle import State
 from changefeed.position import Position

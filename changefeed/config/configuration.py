@@ -28,18 +28,13 @@ not expanded (`changefeed.config.uri`). `public` leaves credentials out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import yaml
 from pydantic import (
-    BeforeValidator,
     Field,
-    PlainSerializer,
-    PlainValidator,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -51,33 +46,18 @@ from pydantic import (
 from changefeed.capture import ASKED_FOR, Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config import yaml_text
-from changefeed.config.delay import Delay
-from changefeed.config.options import Flag, Mistake, Options, did_you_mean, each_once, problems, shown
-from changefeed.config.rate_limit import RateLimit
+from changefeed.config.options import Flag, Mistake, Options, each_once, problems, shown
 from changefeed.config.sinks.message_options import Images
-from changefeed.config.sinks.sink_traits import SinkTraits, traits_of
+from changefeed.config.sinks.sink_traits import SINKS, SinkTraits, traits_of
 from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.config.tables.filter import Filter, series_obstacle
 from changefeed.config.tables.pattern import PatternList, TablePattern, literal
 from changefeed.config.tables.routes import Routes
 from changefeed.config.uri import ConnectionUri, refused_at_source, refused_at_target
+from changefeed.config.written_values import TIME_HINT, AskedCapture, Bytes, Limit, Start, StartAt, Time, WrittenDelay
 from changefeed.errors import ConfigurationError
 from changefeed.event import DdlType
 from changefeed.table import TableName
-
-_UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_SIZE = re.compile(r"(\d{1,15}) ?([A-Za-z]*)")
-_SMALLEST_BATCH, _LARGEST_BATCH = 1 << 20, 16 << 30
-_TIME_HINT = "a time such as 2026-11-21T00:00:00Z or a cluster time such as 1795224774.9"
-
-
-class Start(StrEnum):
-    """Where a changefeed starts, if not at a given time."""
-
-    INITIAL = "initial"
-    """Copy the tables as they are, then follow them."""
-    NOW = "now"
-    """Follow changes from the changefeed's creation on."""
 
 
 class UnsupportedDdl(StrEnum):
@@ -123,65 +103,6 @@ class OrderBy(StrEnum):
     TABLE = "table"
 
 
-def _time(value: object) -> ClusterTime:
-    if isinstance(value, ClusterTime):
-        return value
-    if isinstance(value, datetime):
-        return ClusterTime.from_datetime(value)
-    if not isinstance(value, str):
-        raise Mistake(f"found {shown(value)}; write {_TIME_HINT}, in quotes")
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        if re.fullmatch(r"\d+\.\d+", value):
-            return ClusterTime.parse(value)
-        raise Mistake(f"found {shown(value)}; write {_TIME_HINT}") from None
-    if moment.tzinfo is None:
-        raise Mistake(f"found {shown(value)}, which has no time zone; write {moment.isoformat()}Z for UTC")
-    return ClusterTime.from_datetime(moment)
-
-
-def _start(value: object) -> Start | ClusterTime:
-    if isinstance(value, str) and value in tuple(Start):
-        return Start(value)
-    if isinstance(value, str) and (meant := did_you_mean(value, Start)):
-        raise Mistake(f"found {shown(value)}; write initial, now, {_TIME_HINT}{meant}")
-    try:
-        return _time(value)
-    except ValueError as error:
-        raise Mistake(str(error).replace("; write a time", "; write initial, now, a time")) from None
-
-
-def _capture(value: object) -> Capture:
-    if isinstance(value, str) and value in ASKED_FOR:
-        return Capture(value)
-    raise Mistake(f"found {shown(value)}; allowed are {', '.join(ASKED_FOR)}{did_you_mean(value, ASKED_FOR)}")
-
-
-def _bytes(value: object) -> int:
-    match = _SIZE.fullmatch(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
-    if match is None or match[2] not in _UNITS:
-        meant = did_you_mean(match[2], _UNITS) if match else ""
-        raise Mistake(f"found {shown(value)}; write a size such as 64MiB{meant}")
-    size = int(match[1]) * _UNITS[match[2]]
-    if not _SMALLEST_BATCH <= size <= _LARGEST_BATCH:
-        raise Mistake(f"found {shown(value)}; allowed are 1MiB to 16GiB")
-    return size
-
-
-def _size_text(size: int) -> str:
-    unit = next(unit for unit in ("GiB", "MiB", "KiB", "B") if size % _UNITS[unit] == 0)
-    return f"{size // _UNITS[unit]}{unit}"
-
-
-Limit: TypeAlias = Annotated[RateLimit, PlainValidator(RateLimit.parse), PlainSerializer(str)]
-WrittenDelay: TypeAlias = Annotated[Delay, PlainValidator(Delay.parse), PlainSerializer(str)]
-Time: TypeAlias = Annotated[ClusterTime, PlainValidator(_time), PlainSerializer(str)]
-StartAt: TypeAlias = Annotated[Start | ClusterTime, PlainValidator(_start), PlainSerializer(str)]
-AskedCapture: TypeAlias = Annotated[Capture, PlainValidator(_capture), PlainSerializer(str)]
-Bytes: TypeAlias = Annotated[int, BeforeValidator(_bytes), PlainSerializer(_size_text, when_used="json")]
-
-
 class DdlOptions(Options):
     unsupported: UnsupportedDdl = UnsupportedDdl.FAIL
     async_indexes: StrictBool = True
@@ -220,10 +141,10 @@ class Configuration(Options):
         description="write the URI of the MongoDB to read, for example mongodb://host:27017"
     )
     sink: Annotated[ConnectionUri, Flag("URI of the target.", "URI")] = Field(
-        description="write a URI that begins with mongodb://, mongodb+srv://, blackhole://, file:// or s3://"
+        description=f"write a URI that begins with {', '.join(f'{scheme}://' for scheme in SINKS)}"
     )
     start: Annotated[StartAt, Flag("initial, now, a time, or a cluster time.", "START")] = Start.INITIAL
-    target: Time | None = Field(None, description=f"write null, {_TIME_HINT}")
+    target: Time | None = Field(None, description=f"write null, {TIME_HINT}")
     filter: Filter = Filter()
     routes: Routes = Field(Routes(), description='write a list of {from: "shop.*", to: "shop_dr.*"}')
     columns: tuple[ColumnRule, ...] = ()

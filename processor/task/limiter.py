@@ -26,7 +26,7 @@ from typing import Protocol
 
 import structlog
 
-from changefeed.config.rate_limit import RateLimit
+from changefeed.config.written_values import RateLimit
 from changefeed.errors import InvariantError, RetryableError
 from processor.rate import Amount, Rate, TokenBucket
 

@@ -17,8 +17,8 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
-from changefeed.config.rate_limit import RateLimit
 from changefeed.config.tables.routes import Routes
+from changefeed.config.written_values import RateLimit
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position

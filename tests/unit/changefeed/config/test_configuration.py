@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.configuration import Configuration, OnDivergence, OrderBy, Start, Ttl, UnsupportedDdl
+from changefeed.config.configuration import Configuration, OnDivergence, OrderBy, Ttl, UnsupportedDdl
 from changefeed.config.tables.pattern import TablePattern
+from changefeed.config.written_values import Start
 from changefeed.errors import ConfigurationError
 from changefeed.event import DdlType, RowType
 from changefeed.table import TableName

@@ -4,7 +4,7 @@ import pytest
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.live_options import alike
-from changefeed.config.rate_limit import RateLimit
+from changefeed.config.written_values import RateLimit
 from changefeed.errors import ConfigurationError
 
 FIELDS = {"id": "f", "source": "mongodb://a", "sink": "mongodb://b"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from changefeed.config.rate_limit import RateLimit
+from changefeed.config.written_values import RateLimit
 from changefeed.errors import CoordinationUnavailable, FencedError
 from processor.rate import Amount, TokenBucket
 from processor.task.limiter import UNLIMITED, FollowedLimit, Limiter, SharedBucket

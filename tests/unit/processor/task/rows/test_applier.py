@@ -10,7 +10,7 @@ import bson
 import pytest
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.rate_limit import RateLimit
+from changefeed.config.written_values import RateLimit
 from changefeed.errors import SourceUnavailable
 from changefeed.event import RowTally, RowType
 from changefeed.position import Position, Window
