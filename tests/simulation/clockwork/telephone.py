@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Self
 
 from processor.task.channel import Call, ChannelLost
-from processor.task.job import JobSpec
+from processor.task.window_task import HandedWindow
 from tests.simulation.clockwork.machine import Process
 from tests.simulation.clockwork.network import Network
 from tests.simulation.clockwork.substitutes import Waiters
@@ -153,7 +153,7 @@ class SimulatedChannel:
             self._near.changed.wait(None)
         number, message = self._near.inbox.popleft()
         current = self._network.machine.current
-        if isinstance(message, JobSpec) and current is not None:
+        if isinstance(message, HandedWindow) and current is not None:
             current.task = number  # a window is as old as its handing over
             self._network.machine.count("window handed to a staying task")
         return message
