@@ -44,7 +44,7 @@ from coordination.view import View
 from owner import capture_change, etcd_view
 from owner.background import Background
 from owner.changefeed_sink import ChangefeedSink
-from owner.chores import SinkChores, SourceChores
+from owner.chores import PrincipalCopy, SinkChores, SourceChores
 from owner.ddl.execution import Apply, Observe, RecordExecuting, Refuse, translated
 from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier
@@ -62,7 +62,6 @@ from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.losses import OplogLeft
 from owner.owner_memory import Lifecycles, OwnerMemory
-from owner.principal_copy import PrincipalCopy
 from owner.recopy import unfinished_copies
 from owner.source_watch import SourceWatch
 from owner.state import asked_about, published

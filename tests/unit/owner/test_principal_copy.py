@@ -6,7 +6,7 @@ from typing import Any
 
 from changefeed.errors import SinkUnavailable
 from changefeed.users import PrincipalChanges, PrincipalNames, Principals
-from owner.principal_copy import MOST, PrincipalCopy
+from owner.chores import MOST_PRINCIPALS, PrincipalCopy
 from tests.unit.owner.at_once import AtOnce
 
 ANN = PrincipalNames(users=frozenset({"admin.ann"}))
@@ -77,7 +77,7 @@ def test_a_target_that_is_away_is_an_error_until_it_is_back() -> None:
 
 def test_more_users_than_a_record_holds_are_an_error_that_says_so() -> None:
     sides = Sides()
-    sides.source = {f"admin.{n}": {"_id": f"admin.{n}"} for n in range(MOST + 1)}
+    sides.source = {f"admin.{n}": {"_id": f"admin.{n}"} for n in range(MOST_PRINCIPALS + 1)}
     sides.ticks()
-    assert str(MOST) in str(sides.copy.error)
+    assert str(MOST_PRINCIPALS) in str(sides.copy.error)
     assert sides.applied == []

@@ -1,9 +1,13 @@
-"""The owner's phase for a changefeed at a tick: the first phase whose condition holds."""
+"""The owner's phase for a changefeed at a tick: the first phase whose condition holds.
+
+A user's change of a changefeed is obeyed once.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pytest
 
@@ -16,7 +20,7 @@ from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedInfo, DesiredState
 from changefeed.records.status import ChangefeedStatus
-from owner.status import Phase, phase_of
+from owner.status import Phase, commanded, phase_of
 
 AT = Position(ClusterTime(100, 1))
 CONFIGURATION = Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b"})
@@ -91,3 +95,24 @@ def test_a_resume_and_nothing_else_takes_names_that_have_become_free() -> None:
     assert phase_of(INFO, stopped, CONFIGURATION, to_run=True, takes_names=True) is Phase.REFILTER
     assert phase_of(INFO, stopped, CONFIGURATION, to_run=False, takes_names=True) is Phase.RUN
     assert phase_of(INFO, BEGUN, CONFIGURATION, to_run=True, takes_names=True) is Phase.RUN
+
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
+PAUSED = ChangefeedInfo(
+    configuration=Configuration.parse({"id": "f", "source": "mongodb://a", "sink": "mongodb://b"}),
+    desired=DesiredState.RUNNING,
+    created_at=NOW,
+    capture=Capture.OPLOG,
+    version=2,
+)
+
+
+def test_a_changefeed_that_ends_by_itself_is_not_resumed_by_an_earlier_command() -> None:
+    """Until the user says so once more."""
+    failed = ChangefeedStatus(
+        lifecycle=Lifecycle(state=State.FAILED, since_at=NOW), info_version=2, epoch=1, capture=Capture.OPLOG
+    )
+    assert commanded(PAUSED, failed, now=LATER, random=Random(1)) == failed.lifecycle
+    again = replace(PAUSED, version=3)
+    assert commanded(again, failed, now=LATER, random=Random(1)).state is State.NORMAL

@@ -1,4 +1,7 @@
-"""Each step of a DDL follows from durable state and this process's knowledge, so any owner can resume a DDL at any step."""
+"""Each step of a DDL follows from durable state and this process's knowledge, so any owner can resume a DDL at any step.
+
+A rename must not change which fields of a table's rows are left out.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import Disposition
 from changefeed.errors import (
     DdlAmbiguous,
@@ -22,6 +26,7 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState, Observation, Scope
+from changefeed.table import TableName
 from owner.ddl.execution import (
     Applied,
     Apply,
@@ -35,6 +40,7 @@ from owner.ddl.execution import (
     Running,
     Step,
     next_step,
+    shown_otherwise,
 )
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -126,3 +132,35 @@ def test_a_ddl_that_the_user_does_not_want_downstream_goes_through_the_schema_st
     released = step(replace(PENDING, disposition=Disposition.SCHEMA_ONLY), None)
     assert isinstance(released, ReleaseDdl)
     assert released.record.state is DdlState.SKIPPED
+
+
+CONFIGURATION = Configuration.parse(
+    {
+        "id": "f",
+        "source": "mongodb://a",
+        "sink": "mongodb://b",
+        "filter": {"tables": ["shop.*"]},
+        "columns": [{"tables": ["*.users*"], "drop": ["ssn"]}],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [
+        ("shop.users", "shop.people", True),
+        ("shop.people", "shop.users", True),
+        ("shop.users", "shop.users_old", False),
+        ("shop.orders", "shop.sales", False),
+        ("shop.users", "elsewhere.people", False),
+    ],
+)
+def test_a_rename_that_shows_other_fields_is_refused(old: str, new: str, *, refused: bool) -> None:
+    rename = DdlEvent(
+        position=Position(ClusterTime(5, 1)),
+        type=DdlType.RENAME,
+        db="shop",
+        table=TableName.parse(old),
+        renamed_to=TableName.parse(new),
+    )
+    assert bool(shown_otherwise(rename, CONFIGURATION)) is refused
