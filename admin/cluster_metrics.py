@@ -11,7 +11,8 @@ from prometheus_client.registry import Collector
 
 from admin.cluster_reader import Changefeeds, ClusterReader
 from admin.lag import slowest
-from admin.services.messages import copy_of, lags_of_nodes, lifecycle_now, running_copies, table_names
+from admin.services.changefeed_messages import copy_of, lifecycle_now, running_copies, table_names
+from admin.services.node_service import lags_of_nodes
 from admin.services.troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import SluiceError

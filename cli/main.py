@@ -15,6 +15,7 @@ import typer
 
 from cli.command import Commands
 from cli.commands import changefeed, dev, node, sink, table
+from cli.commands.cut_over import finalize, ready
 from cli.commands.ensure import ensure
 from cli.commands.messages import consume, read
 from cli.commands.server import server
@@ -39,6 +40,12 @@ app = Commands(
 changefeed.app.command(
     epilog="sluice changefeed ensure changefeeds/*.yaml\n\nsluice changefeed ensure orders.yaml --update"
 )(ensure)
+changefeed.app.command(epilog="sluice changefeed ready orders --within 5 && sluice changefeed finalize orders --yes")(
+    ready
+)
+changefeed.app.command(
+    epilog="sluice changefeed finalize orders --yes\n\nsluice changefeed finalize orders --block-writes"
+)(finalize)
 app.add_typer(changefeed.app, name="changefeed")
 app.add_typer(node.app, name="node")
 app.add_typer(table.app, name="table")

@@ -88,12 +88,12 @@ _EFFECTS = {
 }
 
 
-def update_lines(preview: pb.UpdatePreview) -> Iterator[str]:
+def update_lines(plan: pb.Plan) -> Iterator[str]:
     """What an update does, for a user to confirm."""
-    for option in preview.options:
+    for option in plan.options:
         yield f"{option.path}: {option.before} -> {option.now}"
-    yield from preview.notes
-    for effect, tables in groupby(preview.tables, lambda table: table.effect):
+    yield from plan.notes
+    for effect, tables in groupby(plan.tables, lambda table: table.effect):
         found = list(tables)
         for table in found[:_MOST_TABLES]:
             what = _EFFECTS.get(effect, effect).format(target=table.target, target_before=table.target_before)
@@ -168,13 +168,13 @@ _PLANNED: Sequence[Column] = (
 )
 
 
-def print_plan(plan: pb.CreationPlan) -> None:
+def print_plan(plan: pb.Plan) -> None:
     print_messages(plan.tables, _PLANNED, Output.TABLE, empty="no table of the source matches")
     for line in _lines(plan):
         print_line(line)
 
 
-def _lines(plan: pb.CreationPlan) -> Iterator[str]:
+def _lines(plan: pb.Plan) -> Iterator[str]:
     if plan.capture:
         yield f"capture: {plan.capture}, since {plan.capture_reason}"
     if plan.HasField("estimate"):

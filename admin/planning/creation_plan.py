@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from admin.preflight.update_effect import TableEffect
 from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.written_values import Start
 from changefeed.table import TableKind, TableName, TableSchema, TableSize
@@ -31,6 +32,7 @@ class PlannedTable:
     size: TableSize | None
     chunks: int
     at_target: AtTarget
+    effect: TableEffect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,7 @@ def planned_tables(
             size=size,
             chunks=chunks(schema, size or _NOTHING) if copied else 0,
             at_target=at_target(target),
+            effect=TableEffect.ADDED if copied else TableEffect.FOLLOWED,
         )
 
 

@@ -19,8 +19,8 @@ from bson.binary import Binary
 from pymongo.errors import PyMongoError
 
 from admin.planning.creation_plan import AtTarget, CopyEstimate, PlannedTable, oplog_warnings, planned_tables
-from admin.preflight.sink_probe import TargetTables, look_at_tables
-from admin.preflight.validation import Accepted, Findings, Validator
+from admin.preflight.sink_probe import TargetTables, impatient, look_at_tables
+from admin.preflight.validation import Findings, Validator
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.written_values import Start
@@ -44,46 +44,50 @@ _FEW_TABLES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreationPlan:
+class Plan:
+    """Of a create, or of an update: what it would do is in the findings then."""
+
     findings: Findings
     tables: tuple[PlannedTable, ...] = ()
     estimate: CopyEstimate | None = None
     """None: nothing is copied, or nothing is known."""
+    version: int = 0
+    """Which an update would replace."""
 
 
-def plan_creation(validator: Validator, configuration: Configuration) -> CreationPlan:
+def plan_creation(validator: Validator, configuration: Configuration) -> Plan:
     """With all findings, whether or not the changefeed could be created."""
     findings = validator.findings(configuration)
     if findings.choice is None or not findings.tables:
-        return CreationPlan(findings=findings)
+        return Plan(findings=findings)
     try:
         sample = sample_of(configuration, findings.choice.capture, findings.tables)
         found = look_at_tables(configuration, findings.looks_at)
     except SluiceError as error:
         problems = (*findings.problems, redacted(f"the tables cannot be measured: {error}"))
-        return CreationPlan(findings=replace(findings, problems=problems))
+        return Plan(findings=replace(findings, problems=problems))
     at_target = partial(_at_target, findings.looks_at, found)
     tables = tuple(planned_tables(configuration, findings.tables, sample.sizes, chunks_of, at_target))
     if configuration.start is not Start.INITIAL:
-        return CreationPlan(findings=findings, tables=tables)
+        return Plan(findings=findings, tables=tables)
     estimate = _estimate(configuration, tables, sample)
     warnings = (*findings.warnings, *_warnings(configuration, findings.tables, estimate))
-    return CreationPlan(findings=replace(findings, warnings=warnings), tables=tables, estimate=estimate)
+    return Plan(findings=replace(findings, warnings=warnings), tables=tables, estimate=estimate)
 
 
-def estimate_of(configuration: Configuration, accepted: Accepted) -> tuple[CopyEstimate | None, list[str]]:
+def estimate_of(configuration: Configuration, findings: Findings) -> tuple[CopyEstimate | None, list[str]]:
     """For a changefeed that is being created: with a shorter measurement, and only where that is cheap. Also returns warnings."""
-    if configuration.start is not Start.INITIAL or not 0 < len(accepted.tables) <= _FEW_TABLES:
+    if configuration.start is not Start.INITIAL or not 0 < len(findings.tables) <= _FEW_TABLES:
         return None, []
     try:
-        sample = sample_of(configuration, accepted.choice.capture, accepted.tables, seconds=_BRIEFLY)
+        sample = sample_of(configuration, findings.accepted().capture, findings.tables, seconds=_BRIEFLY)
     except SluiceError as error:
         _log.info("copy_not_estimated", changefeed=configuration.id, reason=str(error))
         return None, []
     unknown = partial(_at_target, frozenset(), TargetTables())
-    tables = planned_tables(configuration, accepted.tables, sample.sizes, chunks_of, unknown)
+    tables = planned_tables(configuration, findings.tables, sample.sizes, chunks_of, unknown)
     estimate = _estimate(configuration, tuple(tables), sample)
-    return estimate, list(_warnings(configuration, accepted.tables, estimate))
+    return estimate, list(_warnings(configuration, findings.tables, estimate))
 
 
 def _at_target(looked_at: AbstractSet[TableName], found: TargetTables, name: TableName) -> AtTarget:
@@ -172,7 +176,7 @@ def _sent(configuration: Configuration, documents: bytes, seconds: float) -> flo
     if not configuration.sink_traits.keeps_documents or len(documents) < _FEWEST_BYTES:
         return None
     try:
-        with closing(connect_to_target(expanded(configuration.sink))) as client:
+        with closing(connect_to_target(impatient(expanded(configuration.sink)))) as client:
             client.admin.command("ping")
             begun_at, size = time.monotonic(), 0
             while not size or time.monotonic() < begun_at + seconds:

@@ -29,7 +29,7 @@ class TableEffect(StrEnum):
     ADDED = "added"
     """Copied from the source, then followed."""
     FOLLOWED = "followed"
-    """Without a copy, since the changefeed has not begun and its start copies nothing, or since it is a view."""
+    """Without a copy, since the start copies nothing, or since it is a view."""
     REMOVED = "removed"
     """No longer replicated. It stays at the target as it is."""
     RENAMED = "renamed"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,31 +12,25 @@ from admin.cluster_reader import Changes, ClusterReader, UnreadableChangefeed
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.desired.verbs import DeploymentIds, differences
-from admin.planning.planner import estimate_of, plan_creation
+from admin.planning.planner import estimate_of
 from admin.preflight.source_probe import check_start, newest_start
-from admin.preflight.update_effect import UpdateEffect, changed_options
-from admin.preflight.validation import Accepted, Update, Validator, update_of
-from admin.services import messages
+from admin.preflight.validation import Validator
+from admin.services import changefeed_messages
+from admin.services.changefeed_messages import duration, moment
 from admin.services.cut_over import CutOver
+from admin.services.plans import Plans, copy_estimate, plan_messages
 from admin.services.rpc import streaming, unary
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceServicer
-from changefeed.capture import ASKED_FOR, Capture
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
 from changefeed.errors import (
     ConfigurationError,
-    ConflictError,
     NotFoundError,
     RetryableError,
-    WrongState,
 )
 from changefeed.position import Position
-from changefeed.records.requests import ChangefeedId, ChangefeedInfo, Reroute
-from changefeed.records.status import ChangefeedStatus
-from owner import capture_change
-from owner.etcd_view import OwnerView
+from changefeed.records.requests import ChangefeedId
 
 _MOST_STREAMS = 32
 """Each stream uses a thread; the remaining threads answer the other calls."""
@@ -53,9 +45,6 @@ _LAG_STEP_SECONDS = 10
 _RUNNING = frozenset({pb.CHANGEFEED_STATE_NORMAL, pb.CHANGEFEED_STATE_WARNING})
 
 _CUT_OVER_WITHIN = timedelta(minutes=1)
-_MIRROR_SECONDS = 2.0
-_STILL_SECONDS, _LOOK_AGAIN = 20.0, 0.1
-"""The pipelines of a changefeed end soon after a pause; those of a dead node end when its permits have expired."""
 
 
 class ChangefeedService(ChangefeedServiceServicer):
@@ -65,44 +54,34 @@ class ChangefeedService(ChangefeedServiceServicer):
         self._store = store
         self._stopping = stopping
         self._validator = Validator(reader)
+        self._plans = Plans(reader, store, self._validator, stopping)
         self._cut_over = CutOver(reader, store)
         self._streams = threading.Semaphore(_MOST_STREAMS)
 
     @unary(Access.OPERATOR)
     def CreateChangefeed(self, request: pb.CreateChangefeedRequest, context: Any) -> pb.Changefeed:
         configuration = Configuration.from_yaml(request.configuration)
-        accepted = self._validator.check(configuration)
-        ids = DeploymentIds(accepted.source_id, accepted.sink_id)
-        estimate, warnings = estimate_of(configuration, accepted)
-        info = verbs.created(configuration, accepted.choice, datetime.now(UTC), ids)
+        findings = self._validator.findings(configuration)
+        choice, ids = findings.accepted(), DeploymentIds(findings.source_id, findings.sink_id)
+        estimate, warnings = estimate_of(configuration, findings)
+        info = verbs.created(configuration, choice, datetime.now(UTC), ids)
         rev = self._store.create(info, unless_removed=request.unless_removed)
         message = self._message(configuration.id, rev)
-        message.warnings.extend([*accepted.warnings, *warnings])
+        message.warnings.extend([*findings.warnings, *warnings])
         if estimate is not None:
-            message.estimate.CopyFrom(messages.copy_estimate(estimate))
+            message.estimate.CopyFrom(copy_estimate(estimate))
         return message
 
     @streaming(Access.OPERATOR)
-    def PlanChangefeed(self, request: pb.PlanChangefeedRequest, context: Any) -> Iterator[pb.CreationPlan]:
-        """Only for operators, as a validation is."""
-        yield from messages.creation_plan(
-            plan_creation(self._validator, Configuration.from_yaml(request.configuration))
-        )
-
-    @unary(Access.OPERATOR)
-    def ValidateChangefeed(self, request: pb.ValidateChangefeedRequest, context: Any) -> pb.ValidateChangefeedResponse:
+    def PlanChangefeed(self, request: pb.PlanChangefeedRequest, context: Any) -> Iterator[pb.Plan]:
         """Only for operators: the node connects to an address that the caller chooses, with the node's own secrets."""
-        try:
-            configuration = Configuration.from_yaml(request.configuration)
-        except ConfigurationError as error:
-            return pb.ValidateChangefeedResponse(problems=error.problems)
-        found = self._validator.findings(configuration)
-        return pb.ValidateChangefeedResponse(
-            problems=found.problems,
-            warnings=found.warnings,
-            capture=found.choice.capture if found.choice else "",
-            capture_reason=found.choice.reason if found.choice else "",
-        )
+        match request.WhichOneof("asked"):
+            case "create":
+                yield from plan_messages(self._plans.of_creation(request.create.configuration))
+            case "update":
+                yield from plan_messages(self._plans.of_update(request.update))
+            case _:
+                raise ConfigurationError(["asked: found nothing; write create or update"])
 
     @unary(Access.OPERATOR)
     def CompareChangefeed(self, request: pb.CompareChangefeedRequest, context: Any) -> pb.CompareChangefeedResponse:
@@ -112,7 +91,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         try:
             present, _ = self._store.read(id)
         except NotFoundError:
-            return pb.CompareChangefeedResponse(removed_at=messages.moment(self._store.removed_at(id)))
+            return pb.CompareChangefeedResponse(removed_at=moment(self._store.removed_at(id)))
         found = differences(configuration, present.configuration)
         return pb.CompareChangefeedResponse(present=self._message(id), differences=found)
 
@@ -126,63 +105,17 @@ class ChangefeedService(ChangefeedServiceServicer):
             found = view.changefeeds()
         now, unwritable = datetime.now(UTC), self._reader.serving.unwritable()
         shown = {
-            id: messages.changefeed(id, known, now=now, unwritable=unwritable) for id, known in found.readable.items()
+            id: changefeed_messages.changefeed(id, known, now=now, unwritable=unwritable)
+            for id, known in found.readable.items()
         }
-        shown |= {id: messages.unreadable_changefeed(id, error, now) for id, error in found.unreadable.items()}
+        shown |= {
+            id: changefeed_messages.unreadable_changefeed(id, error, now) for id, error in found.unreadable.items()
+        }
         return pb.ListChangefeedsResponse(changefeeds=[shown[id] for id in sorted(shown)])
 
     @unary(Access.OPERATOR)
     def UpdateChangefeed(self, request: pb.UpdateChangefeedRequest, context: Any) -> pb.Changefeed:
-        asked = self._asked_update(request)
-        level = self._level(asked.known, asked.accepted.choice.capture)
-        ids = DeploymentIds(asked.accepted.source_id, asked.accepted.sink_id)
-
-        def updated(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
-            return verbs.updated(
-                info,
-                status,
-                asked.configuration,
-                asked.version,
-                asked.accepted.choice,
-                level=level,
-                reroute=asked.reroute,
-                ids=ids,
-            )
-
-        return self._message(request.id, self._store.change(ChangefeedId(request.id), updated))
-
-    @unary(Access.OPERATOR)
-    def PreviewUpdate(self, request: pb.UpdateChangefeedRequest, context: Any) -> pb.UpdatePreview:
-        """Only for operators, as a validation is."""
-        asked = self._asked_update(request)
-        self._level(asked.known, asked.accepted.choice.capture)
-        return messages.preview(asked.version, asked.accepted.effect, asked.accepted.warnings)
-
-    def _asked_update(self, request: pb.UpdateChangefeedRequest) -> _AskedUpdate:
-        id = ChangefeedId(request.id)
-        info, status = self._store.read(id)
-        configuration, reroute = _wanted(request, info.configuration), _reroute(request.routes)
-        verbs.check_update(info, status, configuration, request.expected_version)
-        known = self._at_version(id, info.version)
-        if verbs.runs_on(
-            info, status, configuration
-        ):  # also while source or target is in trouble: a limit may be the remedy
-            accepted = Accepted(
-                warnings=(),
-                choice=CaptureChoice(capture=info.capture, reason=info.capture_reason),
-                source_id=info.source_id,
-                sink_id=info.sink_id,
-                effect=UpdateEffect(
-                    options=changed_options(info.configuration, configuration),
-                    notes=("it runs on; its tasks obey within seconds",),
-                ),
-            )
-            return _AskedUpdate(configuration, None, known, info.version, accepted)
-        update = update_of(known, reroute)
-        accepted = self._validator.check(configuration, replaces=update)
-        if verbs.changes_tables(info, status, configuration):
-            accepted = _while_it_runs(accepted, update, configuration)
-        return _AskedUpdate(configuration, reroute, known, info.version, accepted)
+        return self._message(request.id, self._plans.update(request))
 
     @unary(Access.OPERATOR)
     def PauseChangefeed(self, request: pb.PauseChangefeedRequest, context: Any) -> pb.Changefeed:
@@ -226,7 +159,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         found = self._cut_over.ready(ChangefeedId(request.id), within=within, leave_stopped=request.leave_stopped)
         return pb.Readiness(
             ready=found.ready,
-            takes=None if found.takes is None else messages.duration(found.takes),
+            takes=None if found.takes is None else duration(found.takes),
             findings=[
                 pb.ReadinessFinding(kind=each.kind, message=each.message, in_the_way=each.in_the_way)
                 for each in found.findings
@@ -253,40 +186,9 @@ class ChangefeedService(ChangefeedServiceServicer):
             with self._reader.read(at_least) as view:
                 known = view.changefeed(ChangefeedId(id))
         except UnreadableChangefeed as error:
-            return messages.unreadable_changefeed(ChangefeedId(id), error, datetime.now(UTC))
+            return changefeed_messages.unreadable_changefeed(ChangefeedId(id), error, datetime.now(UTC))
         unwritable = self._reader.serving.unwritable()
-        return messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC), unwritable=unwritable)
-
-    def _at_version(self, id: ChangefeedId, version: int) -> OwnerView:
-        """The mirror may not have shown the version yet."""
-        deadline = time.monotonic() + _MIRROR_SECONDS
-        while True:
-            with self._reader.read() as view:
-                known = view.changefeed(id)
-            if known.info.version == version:
-                return known
-            if known.info.version > version or time.monotonic() >= deadline:
-                raise ConflictError(f"changefeed {id!r} was changed by another user meanwhile; query it again")
-            self._stopping.wait(_LOOK_AGAIN)
-
-    def _level(self, known: OwnerView, wanted: Capture) -> ChangefeedInfo | None:
-        """The `info` of a changefeed whose positions allow another capture; None if the capture stays. Waits for pipelines that still run."""
-        if wanted is known.info.capture:
-            return None
-        id, deadline = ChangefeedId(known.info.configuration.id), time.monotonic() + _STILL_SECONDS
-        while True:
-            status, standing = known.status, known.standing()
-            in_the_way = standing and capture_change.obstacle(standing)
-            obeyed = status is not None and status.info_version == known.info.version
-            if obeyed and in_the_way is None:
-                return known.info
-            for_good = obeyed and status is not None and status.still
-            if for_good or time.monotonic() >= deadline or self._stopping.wait(_LOOK_AGAIN):
-                raise WrongState(
-                    f"changefeed {id!r} cannot change its capture from {known.info.capture} to {wanted} at its positions: {in_the_way}"
-                )
-            with self._reader.read() as view:
-                known = view.changefeed(id)
+        return changefeed_messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC), unwritable=unwritable)
 
     def _following(self, context: Any) -> Changes:
         if not self._streams.acquire(blocking=False):
@@ -294,54 +196,6 @@ class ChangefeedService(ChangefeedServiceServicer):
                 f"this node already serves {_MOST_STREAMS} streams; try again later, or ask another node"
             )
         return Changes(self._reader, context, self._stopping, self._streams.release)
-
-
-@dataclass(frozen=True, slots=True)
-class _AskedUpdate:
-    """An update that was checked, and the version that it was checked against."""
-
-    configuration: Configuration
-    reroute: Reroute | None
-    known: OwnerView
-    version: int
-    accepted: Accepted
-
-
-def _reroute(text: str) -> Reroute | None:
-    if text and text not in tuple(Reroute):
-        raise ConfigurationError([f"routes: found {text[:60]!r}; allowed are {', '.join(Reroute)}"])
-    return Reroute(text) if text else None
-
-
-def _wanted(request: pb.UpdateChangefeedRequest, present: Configuration) -> Configuration:
-    configuration = Configuration.from_yaml(request.configuration) if request.configuration else present
-    limits = {name: getattr(request, name) for name in ("copy_limit", "apply_limit", "delay") if request.HasField(name)}
-    written: dict[str, Any] = {name: None if limit == "none" else limit for name, limit in limits.items()}
-    if request.tables:
-        rest = configuration.filter.model_dump(mode="json", exclude_unset=True)
-        written["filter"] = {**rest, "tables": list(request.tables)}
-    if written:
-        configuration = Configuration.parse(configuration.model_dump(mode="json", exclude_unset=True) | written)
-    if not request.capture:
-        return configuration
-    if request.capture not in ASKED_FOR:
-        raise ConfigurationError([f"capture: found {request.capture[:60]!r}; allowed are {', '.join(ASKED_FOR)}"])
-    return configuration.model_copy(update={"capture": Capture(request.capture)})
-
-
-def _while_it_runs(accepted: Accepted, update: Update, configuration: Configuration) -> Accepted:
-    """Of an update that takes tables in and out."""
-    known, id = update.known, configuration.id
-    if any(place.moves for place in update.places(configuration)):
-        raise WrongState(f"routes: tables of changefeed {id!r} would get other names; pause it first, then update it")
-    refused = [str(record.event) for record in known.records.values() if record.open and record.refused is not None]
-    if refused:
-        raise WrongState(
-            f"{refused[0]} was refused by the target, and tables change only when no DDL is open; answer it first (`sluice ddl list {id}`), or pause "
-            "the changefeed, update it, and resume it"
-        )
-    note = "it runs on; once no DDL is open its tables change, and all of them stand still for about a second"
-    return replace(accepted, effect=replace(accepted.effect, notes=(*accepted.effect.notes, note)))
 
 
 def _start(text: str, configuration: Configuration) -> Position | None:

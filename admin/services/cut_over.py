@@ -19,7 +19,7 @@ from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.preflight.source_probe import newest_start
 from admin.readiness import CutOverFacts, Readiness, readiness_of
-from admin.services import messages
+from admin.services.changefeed_messages import duration, stopped_tables, text
 from admin.services.troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import Ttl
@@ -115,15 +115,15 @@ def _facts(id: ChangefeedId, known: OwnerView, source_problem: str, unwritable: 
 def _progress(known: OwnerView) -> pb.FinalizeProgress:
     checkpoint = known.status.checkpoint if known.status else None
     target = known.info.configuration.target
-    progress = pb.FinalizeProgress(checkpoint=messages.text(checkpoint), target=str(target or ""))
+    progress = pb.FinalizeProgress(checkpoint=text(checkpoint), target=str(target or ""))
     if checkpoint is not None and target is not None:
         left = target.to_datetime() - checkpoint.ts.to_datetime()
-        progress.left.CopyFrom(messages.duration(max(left, timedelta(0))))
+        progress.left.CopyFrom(duration(max(left, timedelta(0))))
     return progress
 
 
 def _check_nothing_stopped(id: ChangefeedId, known: OwnerView, *, leave_stopped: bool) -> None:
-    stopped = messages.stopped_tables(known, tables_of(known))
+    stopped = stopped_tables(known, tables_of(known))
     if stopped and not leave_stopped and not known.info.leaves_stopped:
         named = ", ".join(f"{table.name} ({table.trouble})" for table in stopped[:_MOST_NAMED])
         raise WrongState(

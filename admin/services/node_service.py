@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from admin.access import Access, Guard
-from admin.cluster_reader import ClusterReader, ClusterView
+from admin.cluster_reader import (
+    ClusterReader,
+    ClusterView,
+    ServingNode,
+)
 from admin.desired.desired_store import DesiredStore
-from admin.services import messages
+from admin.lag import node_lag
+from admin.services.changefeed_messages import duration, error_report, moment
 from admin.services.rpc import unary
+from admin.services.troubles import faults, not_ready
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ClusterServiceServicer, NodeServiceServicer
 from changefeed.errors import ConflictError, CoordinationUnavailable, NotFoundError, WrongState
-from changefeed.records.node import NodeId, Role
+from changefeed.records.node import NodeId, PositionReport, Role
+from changefeed.records.requests import ChangefeedId
+from owner.etcd_view import OwnerView
 
 
 class NodeService(NodeServiceServicer):
@@ -25,7 +34,7 @@ class NodeService(NodeServiceServicer):
     @unary(Access.VIEWER)
     def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
         with self._reader.read() as view:
-            return pb.ListNodesResponse(nodes=messages.nodes(view, self._reader.serving, datetime.now(UTC)))
+            return pb.ListNodesResponse(nodes=node_messages(view, self._reader.serving, datetime.now(UTC)))
 
     @unary(Access.OPERATOR)
     def DrainNode(self, request: pb.DrainNodeRequest, context: Any) -> pb.Node:
@@ -46,7 +55,7 @@ class NodeService(NodeServiceServicer):
 
     def _written(self, node: NodeId, rev: int) -> pb.Node:
         with self._reader.read(rev) as view:
-            found = [each for each in messages.nodes(view, self._reader.serving, datetime.now(UTC)) if each.id == node]
+            found = [each for each in node_messages(view, self._reader.serving, datetime.now(UTC)) if each.id == node]
         if not found:
             raise NotFoundError(f"node {node!r} no longer exists")
         return found[0]
@@ -93,3 +102,55 @@ def find_node(view: ClusterView, text: str) -> NodeId:
     if not named:
         raise NotFoundError(f"there is no node {text!r}; `sluice node list` shows all nodes")
     return named[0]
+
+
+def node_messages(view: ClusterView, serving: ServingNode, now: datetime) -> Iterator[pb.Node]:
+    leader = view.owner
+    counts: dict[NodeId, int] = {}
+    reports: dict[NodeId, list[tuple[ChangefeedId, PositionReport]]] = {}
+    changefeeds = view.changefeeds().readable
+    for id, known in changefeeds.items():
+        for node, assigned in known.assignments.items():
+            counts[node] = counts.get(node, 0) + len(assigned.record.tables)
+        for node, report in known.present_reports.items():
+            given = known.assignments.get(node)
+            if (given is not None and given.record.tables) or report.error is not None or report.reaches:
+                reports.setdefault(node, []).append((id, report))
+    lags = lags_of_nodes(changefeeds.values(), now)
+    for node, stored in sorted(view.nodes.items()):
+        record, own = stored.record, node == serving.node()
+        found = faults(record.health, reports.get(node, ()))
+        feed, error = found.last or (None, None)
+        takes_part = node in reports
+        yield pb.Node(
+            id=record.id,
+            name=record.name,
+            admin_address=record.admin_address,
+            roles=sorted(record.roles),
+            version=record.version,
+            started_at=moment(record.started_at),
+            owner=leader is not None and leader.node == node,
+            draining=record.draining,
+            tables=counts.get(node, 0),
+            not_ready=serving.not_ready() if own else not_ready(record.health) if record.health else "",
+            spark=record.health.ready if record.health else None,
+            etcd_writable=serving.unwritable() is None if own else None,
+            source_reachable=not found.source if takes_part else None,
+            target_reachable=not found.target if takes_part else None,
+            last_error=error_report(error),
+            last_error_changefeed=feed or "",
+            lag=duration(lags[node]) if node in lags else None,
+        )
+
+
+def lags_of_nodes(changefeeds: Iterable[OwnerView], now: datetime) -> dict[NodeId, timedelta]:
+    """Of the nodes that have tables which are not stopped."""
+    found: dict[NodeId, timedelta] = {}
+    for known in changefeeds:
+        if known.status is None or known.status.checkpoint is None or not known.status.lifecycle.running:
+            continue
+        for node, assigned in known.assignments.items():
+            lag = node_lag(known.status, assigned.record, known.reports.get(node), known.stragglers.keys(), now)
+            if lag is not None:
+                found[node] = max(lag, found.get(node, lag))
+    return found

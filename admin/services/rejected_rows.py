@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from admin.cluster_reader import tables_of
-from admin.services import messages
+from admin.services.changefeed_messages import moment
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import OnRejected
 from changefeed.errors import NotFoundError, WrongState
@@ -87,8 +87,8 @@ def _message(letter: StoredLetter) -> pb.RejectedRow:
         key=letter.key,
         first_position=letter.first_position,
         position=letter.position,
-        first_rejected_at=messages.moment(letter.first_rejected_at),
-        rejected_at=messages.moment(letter.rejected_at),
+        first_rejected_at=moment(letter.first_rejected_at),
+        rejected_at=moment(letter.rejected_at),
         tries=letter.tries,
         error=letter.error,
         type=letter.type,

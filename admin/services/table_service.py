@@ -11,7 +11,7 @@ from admin.access import Access, Guard
 from admin.cluster_reader import ChangefeedTables, ClusterReader, tables_of
 from admin.desired.desired_store import DesiredStore
 from admin.preflight.disk_space import disk_spaces, releases
-from admin.services import messages, rejected_rows
+from admin.services import rejected_rows, table_messages
 from admin.services.node_service import find_node
 from admin.services.rpc import streaming, unary
 from admin.services.troubles import TroubleKind, troubles
@@ -43,7 +43,7 @@ class TableService(TableServiceServicer):
     @streaming(Access.VIEWER)
     def ListTables(self, request: pb.ListTablesRequest, context: Any) -> Iterator[pb.Table]:
         known = _known(self._reader, request.changefeed)
-        yield from messages.tables(known, tables_of(known), now=datetime.now(UTC))
+        yield from table_messages.tables(known, tables_of(known), now=datetime.now(UTC))
 
     @unary(Access.OPERATOR)
     def MoveTable(self, request: pb.MoveTableRequest, context: Any) -> pb.MoveTableResponse:
@@ -130,7 +130,9 @@ class TableService(TableServiceServicer):
     def _obeyed(self, id: ChangefeedId, table: TableId, rev: int) -> pb.Table:
         """Waits until the owner has answered the request."""
         known = _until(self._reader, id, rev, lambda known: table not in known.requests)
-        found = {message.id: message for message in messages.tables(known, tables_of(known), now=datetime.now(UTC))}
+        found = {
+            message.id: message for message in table_messages.tables(known, tables_of(known), now=datetime.now(UTC))
+        }
         return found.get(table, pb.Table(id=table))
 
 
@@ -155,13 +157,13 @@ class DdlService(DdlServiceServicer):
             )
         rev = self._store.skip(id, record.position)
         known = _until(self._reader, id, rev, lambda known: record.position not in known.skips)
-        found = {message.position: message for message in messages.ddls(known, tables_of(known))}
+        found = {message.position: message for message in table_messages.ddls(known, tables_of(known))}
         return found.get(str(record.position), pb.Ddl(position=str(record.position)))
 
     @streaming(Access.VIEWER)
     def ListDdl(self, request: pb.ListDdlRequest, context: Any) -> Iterator[pb.Ddl]:
         known = _known(self._reader, request.changefeed)
-        yield from messages.ddls(known, tables_of(known))
+        yield from table_messages.ddls(known, tables_of(known))
 
 
 def _why_not(record: NodeRecord) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -100,37 +99,39 @@ def create(
     _tell(feed, output, f"changefeed {feed.id} created\n{_captured(feed.capture, feed.capture_reason)}")
 
 
-@app.command(epilog="sluice changefeed validate orders.yaml")
+@app.command(epilog="sluice changefeed validate orders.yaml\n\nsluice changefeed validate orders.yaml -o json")
 @connected
 @options_of(Configuration, panel=_PANEL)
 def validate(
     connection: Connection,
     file: FileArgument = None,
     *,
-    config: ConfigOption = None,
     given: Given,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Run the checks of create without creating the changefeed."""
-    text = _written(file, config, given)
-    request = pb.ValidateChangefeedRequest(configuration=text)
-    answer = connection.ask(connection.changefeeds.ValidateChangefeed, request, timeout=VALIDATION_SECONDS)
-    _fail_for(answer.problems)
-    print_warnings(answer.warnings)
-    print_line(f"no problems\n{_captured(answer.capture, answer.capture_reason)}")
+    """Show what would be created and copied, and all findings; change nothing. The same as create --dry-run."""
+    _show_plan(connection, _written(file, config, given), output)
 
 
 def _show_plan(connection: Connection, text: str, output: Output) -> None:
     """Everything is shown before a problem ends the command."""
-    plan = pb.CreationPlan()
-    request = pb.PlanChangefeedRequest(configuration=text)
-    for part in connection.stream(connection.changefeeds.PlanChangefeed, request, timeout=VALIDATION_SECONDS):
-        plan.MergeFrom(part)
+    plan = _planned(connection, pb.PlanChangefeedRequest(create=pb.CreateChangefeedRequest(configuration=text)))
     if output is Output.TABLE:
         print_plan(plan)
     else:
         print_document(plain(plan), output)
     print_warnings(plan.warnings)
     _fail_for(plan.problems)
+    if output is Output.TABLE:
+        print_line("no problems")
+
+
+def _planned(connection: Connection, request: pb.PlanChangefeedRequest) -> pb.Plan:
+    plan = pb.Plan()
+    for part in connection.stream(connection.changefeeds.PlanChangefeed, request, timeout=VALIDATION_SECONDS):
+        plan.MergeFrom(part)
+    return plan
 
 
 def _fail_for(problems: Sequence[str]) -> None:
@@ -245,18 +246,18 @@ def update(
         tables=given.values.get("filter.tables", ()),
         **{name: given.values[name] for name in _LIVE if name in given.values},
     )
-    preview = connection.ask(connection.changefeeds.PreviewUpdate, request, timeout=VALIDATION_SECONDS)
-    print_warnings(preview.warnings)
+    plan = _planned(connection, pb.PlanChangefeedRequest(update=request))
+    print_warnings(plan.warnings)
     if dry_run and output is not Output.TABLE:
-        print_document(plain(preview), output)
-        return
+        print_document(plain(plan), output)
+    _fail_for(plan.problems)
     if output is Output.TABLE:
-        for line in list(update_lines(preview)) or ["nothing changes"]:
+        for line in list(update_lines(plan)) or ["nothing changes"]:
             print_line(line)
     if dry_run:
         return
     confirm(f"Update {id}?", yes=yes)
-    request.expected_version = preview.version
+    request.expected_version = plan.version
     feed = connection.ask(connection.changefeeds.UpdateChangefeed, request, timeout=VALIDATION_SECONDS)
     if wait:
         feed = until(connection, id, lambda feed: feed.obeyed, timeout, "updated")
@@ -320,87 +321,6 @@ def _draw(feeds: Iterable[pb.Changefeed]) -> None:
         for feed in feeds:
             shown = [(name, value) for name, value in facts(feed) if name != "configuration"]
             drawn.update(facts_table([*shown, ("seen", cells.moment_now())]), refresh=True)
-
-
-@app.command(epilog="sluice changefeed ready orders --within 5 && sluice changefeed finalize orders --yes")
-@connected
-def ready(
-    connection: Connection,
-    id: ChangefeedArgument,
-    within: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="Not ready if the cut-over would take longer.")
-    ] = 60.0,
-    leave_stopped: Annotated[
-        bool, typer.Option("--leave-stopped", help="Stopped tables are not in the way; they stay as they are.")
-    ] = False,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Say whether a cut-over would succeed now and how long it would take. Ends with 0 if it would, and with 1 if not."""
-    request = pb.GetReadinessRequest(id=id, leave_stopped=leave_stopped)
-    request.within.FromTimedelta(timedelta(seconds=within))
-    found = connection.ask(connection.changefeeds.GetReadiness, request, timeout=VALIDATION_SECONDS)
-    if output is not Output.TABLE:
-        print_document(plain(found), output)
-    else:
-        for finding in found.findings:
-            if not finding.in_the_way and finding.kind != "finished":
-                print_line(finding.message)
-    obstacles = [finding.message for finding in found.findings if finding.in_the_way]
-    if obstacles:
-        raise Failure(
-            ExitCode.FAILED, f"changefeed {id} is not ready for its cut-over:", *(f"  - {each}" for each in obstacles)
-        )
-    if output is Output.TABLE:
-        takes = found.takes.ToTimedelta().total_seconds()
-        print_line(
-            f"changefeed {id} is ready; its cut-over takes about {takes:.0f}s"
-            if takes
-            else f"changefeed {id} has finished"
-        )
-
-
-@app.command(epilog="sluice changefeed finalize orders --yes\n\nsluice changefeed finalize orders --block-writes")
-@connected
-def finalize(
-    connection: Connection,
-    id: ChangefeedArgument,
-    leave_stopped: Annotated[
-        bool, typer.Option("--leave-stopped", help="Finish although tables are stopped; they stay as they are.")
-    ] = False,
-    block_writes: Annotated[
-        bool,
-        typer.Option(
-            "--block-writes", help="Block the writes of the source's users first (6.0 or later). They stay blocked."
-        ),
-    ] = False,
-    yes: YesOption = False,
-) -> None:
-    """Cut over: replicate all changes until now, finish, and restore the expiry of documents downstream.
-
-    Stop the writers at the source first, or have them blocked. After an interruption, run the command again.
-    """
-    later = "The source's users write no more." if block_writes else "Later writes at the source are not replicated."
-    confirm(f"Finish changefeed {id} now? {later}", yes=yes)
-    request = pb.FinalizeChangefeedRequest(id=id, leave_stopped=leave_stopped, block_writes=block_writes)
-    blocked = False
-    for progress in connection.stream(connection.changefeeds.FinalizeChangefeed, request):
-        if progress.block_lifted_by:
-            blocked = True
-            print_line(
-                f"the source's users write no more; an administrator lifts that at the source by {progress.block_lifted_by}"
-            )
-            continue
-        if not progress.done:
-            left = progress.left.ToTimedelta().total_seconds()
-            print_line(f"at {cells.position(progress.checkpoint)}, {left:.0f}s left")
-            continue
-        print_line(f"changefeed {id} finished at {progress.target}; expiries restored downstream: {progress.restored}")
-        if block_writes and not blocked:
-            print_line("no writes were blocked: it had finished before this call")
-        if progress.problems:
-            raise Failure(ExitCode.FAILED, "not restored:", *(f"  - {problem}" for problem in progress.problems))
-        return
-    raise Failure(ExitCode.FAILED, "the server stopped before the changefeed was finished; run the command again")
 
 
 def _written(file: str | None, config: str | None, given: Given) -> str:

@@ -76,8 +76,8 @@ def test_thousands_of_problems_still_fit_into_an_answer(channel: Any) -> None:
 
 def test_an_oversized_request_is_refused_before_it_is_read(channel: Any) -> None:
     stub = rpc.ChangefeedServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
-    request = pb.ValidateChangefeedRequest(configuration="x" * (2 << 20))
-    error = _refusal(lambda: stub.ValidateChangefeed(request, timeout=PATIENCE_SECONDS))
+    request = pb.CreateChangefeedRequest(configuration="x" * (2 << 20))
+    error = _refusal(lambda: stub.CreateChangefeed(request, timeout=PATIENCE_SECONDS))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 

@@ -70,10 +70,10 @@ class Told:
 
     def problems_of(self, configuration: Mapping[str, object]) -> Sequence[str]:
         with self._api() as api:
-            request = pb.ValidateChangefeedRequest(configuration=yaml.safe_dump(dict(configuration)))
-            answer = api.ask(api.changefeeds.ValidateChangefeed, request)
-        self.text += str(answer)
-        return list(answer.problems)
+            request = pb.PlanChangefeedRequest(create={"configuration": yaml.safe_dump(dict(configuration))})
+            plan = list(api.stream(api.changefeeds.PlanChangefeed, request))
+        self.text += "\n".join(map(str, plan))
+        return list(plan[0].problems)
 
     def everything(self) -> None:
         with self._api() as api:

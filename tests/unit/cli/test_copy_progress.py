@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from admin.services import messages
+from admin.services import changefeed_messages
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
@@ -78,14 +78,16 @@ def test_what_nodes_have_skipped_and_repaired_is_added_up() -> None:
     known = copying({}, {})
     counted = RowCounts(skipped=3, repaired=2)
     reports = {NODE: replace(known.reports[NODE], rows=RowCounts(skipped=4, rejected=1))}
-    shown = dict(facts(messages.changefeed(ChangefeedId("f"), replace(known, rows=counted, reports=reports), now=NOW)))
+    shown = dict(
+        facts(changefeed_messages.changefeed(ChangefeedId("f"), replace(known, rows=counted, reports=reports), now=NOW))
+    )
     assert shown["replayed changes skipped"] == "7"
     assert shown["divergent rows repaired"] == "2"
     assert shown["changes rejected"] == "1"
 
 
 def shown(known: OwnerView) -> tuple[dict[str, str], str]:
-    message = messages.changefeed(ChangefeedId("f"), known, now=NOW)
+    message = changefeed_messages.changefeed(ChangefeedId("f"), known, now=NOW)
     return {name: str(value) for name, value in facts(message)}, changed_line(message)
 
 
@@ -116,7 +118,7 @@ def test_the_tables_that_lag_most_are_named_with_their_lag() -> None:
     known = copying({}, {TABLES[1]: Position(ClusterTime(40, 1))})
     assert known.status is not None
     status = replace(known.status, checkpoint=at(9), current_at=NOW, seen_at=NOW, behind=False)
-    told = messages.changefeed(ChangefeedId("f"), replace(known, status=status), now=NOW)
+    told = changefeed_messages.changefeed(ChangefeedId("f"), replace(known, status=status), now=NOW)
     assert told.lag.seconds == 0
     assert [(each.name, each.lag.seconds) for each in told.slowest] == [("s.1", 60)]
 
@@ -124,7 +126,7 @@ def test_the_tables_that_lag_most_are_named_with_their_lag() -> None:
 def test_the_copy_is_shown_as_a_bar_over_all_tables() -> None:
     progress = CopyProgress(documents=1_200, bytes=9_000, chunks_done=1, chunks=2, share=0.5)
     stored = copying({TABLES[0]: progress}, {TABLES[0]: at(5), TABLES[1]: at(5)})
-    message = messages.changefeed(ChangefeedId("f"), stored, now=NOW)
+    message = changefeed_messages.changefeed(ChangefeedId("f"), stored, now=NOW)
     expected = "████████████░░░░░░░░ 62%  2 of 4 tables  1,200 docs, 9.0 kB"
     assert dict(facts(message))["copy"] == expected
     assert f"copy {expected}" in changed_line(message)
@@ -133,7 +135,7 @@ def test_the_copy_is_shown_as_a_bar_over_all_tables() -> None:
 def test_a_table_whose_documents_are_all_copied_is_not_done_before_its_copy_ends() -> None:
     whole = CopyProgress(documents=10, bytes=100, chunks_done=1, chunks=1, share=1.0)
     stored = copying(dict.fromkeys(TABLES[2:], whole), dict.fromkeys(TABLES[2:], at(5)))
-    assert dict(facts(messages.changefeed(ChangefeedId("f"), stored, now=NOW)))["copy"] == (
+    assert dict(facts(changefeed_messages.changefeed(ChangefeedId("f"), stored, now=NOW)))["copy"] == (
         "███████████████████░ 99%  2 of 4 tables  20 docs, 200 B"
     )
 
@@ -151,7 +153,7 @@ def test_the_rest_of_a_copy_takes_as_long_as_its_bytes_take_at_the_present_rate(
     stored = copying({TABLES[0]: progress}, left, {TABLES[1]: TableSize(documents=100, bytes=3_000_000)})
     reports = {NODE: replace(stored.reports[NODE], copy_rate=CopyRate(documents=10, bytes=100_000))}
     stored = replace(stored, reports=reports)
-    message = messages.changefeed(ChangefeedId("f"), replace(stored), now=NOW)
+    message = changefeed_messages.changefeed(ChangefeedId("f"), replace(stored), now=NOW)
     assert cells.copy(message).endswith(
         "  2 of 4 tables  1,200 of about 2,600 docs, 9.0 MB of 21.0 MB  100.0 kB/s  about 2min left"
     )
@@ -164,13 +166,15 @@ def test_a_paused_copy_has_no_rate() -> None:
     assert stored.status is not None
     paused = replace(stored.status, lifecycle=Lifecycle(state=State.STOPPED))
     reports = {NODE: replace(stored.reports[NODE], copy_rate=CopyRate(documents=10, bytes=1_000))}
-    copy = messages.changefeed(ChangefeedId("f"), replace(stored, status=paused, reports=reports), now=NOW).copy
+    copy = changefeed_messages.changefeed(
+        ChangefeedId("f"), replace(stored, status=paused, reports=reports), now=NOW
+    ).copy
     assert (copy.bytes_left, copy.bytes_rate, copy.HasField("left")) == (4_000, 0, False)
 
 
 def test_a_table_that_waits_for_its_turn_is_not_done_though_its_checkpoint_has_moved() -> None:
     stored = replace(copying({}, dict.fromkeys(TABLES, at(9))), copied=frozenset())
-    assert messages.changefeed(ChangefeedId("f"), stored, now=NOW).copy.tables_done == 0
+    assert changefeed_messages.changefeed(ChangefeedId("f"), stored, now=NOW).copy.tables_done == 0
 
 
 def test_what_is_copied_does_not_fall_while_no_node_reports_it() -> None:
@@ -179,7 +183,7 @@ def test_what_is_copied_does_not_fall_while_no_node_reports_it() -> None:
     chunk = CopiedChunk(after=at(6).ts, until=at(6).ts, documents=10, bytes=100)
     part = CopyPart(uppers=(Document.of({"_id": 1}), None), copied=(chunk, None))
     stored = replace(copying({}, {TABLES[0]: at(5)}), copies={TABLES[0]: half}, chunks_of=lambda _: [part])
-    copy = messages.changefeed(ChangefeedId("f"), stored, now=NOW).copy
+    copy = changefeed_messages.changefeed(ChangefeedId("f"), stored, now=NOW).copy
     assert (copy.documents, copy.bytes, copy.documents_left, copy.bytes_left) == (10, 100, 10, 100)
 
 
@@ -188,18 +192,18 @@ def test_a_table_that_is_done_counts_with_what_was_copied() -> None:
         start=at(5), stage=CopyStage.DONE, floor=CopyFloor(copied=TableSize(documents=7, bytes=70), share=1.0)
     )
     stored = replace(copying({}, {TABLES[0]: at(5)}), copies={TABLES[1]: done})
-    copy = messages.changefeed(ChangefeedId("f"), stored, now=NOW).copy
+    copy = changefeed_messages.changefeed(ChangefeedId("f"), stored, now=NOW).copy
     assert (copy.documents, copy.bytes, copy.tables_done) == (7, 70, 3)
 
 
 def test_when_all_tables_are_copied_there_is_no_bar() -> None:
-    message = messages.changefeed(ChangefeedId("f"), copying({}, {}), now=NOW)
+    message = changefeed_messages.changefeed(ChangefeedId("f"), copying({}, {}), now=NOW)
     assert not message.HasField("copy")
     assert "copy" not in changed_line(message)
 
 
 def test_a_copy_that_has_not_begun_is_shown_too() -> None:
-    message = messages.changefeed(ChangefeedId("f"), copying({}, dict.fromkeys(TABLES, at(5))), now=NOW)
+    message = changefeed_messages.changefeed(ChangefeedId("f"), copying({}, dict.fromkeys(TABLES, at(5))), now=NOW)
     assert dict(facts(message))["copy"] == "░░░░░░░░░░░░░░░░░░░░ 0%  0 of 4 tables"
 
 
@@ -208,7 +212,7 @@ def test_a_time_series_is_counted_in_the_buckets_that_are_copied(capsys: pytest.
     assert "  12 of about 20 buckets, 3.0 kB" in cells.copy_bar(progress, cells.rows("timeseries"))
     assert "  12 of about 20 docs, 3.0 kB" in cells.copy_bar(progress, cells.rows("collection"))
     tables = [pb.PlannedTable(name="s.t", kind=kind, documents=20) for kind in ("timeseries", "collection")]
-    print_plan(pb.CreationPlan(tables=tables))
+    print_plan(pb.Plan(tables=tables))
     of_series, of_collection = (line for line in capsys.readouterr().out.splitlines() if line.startswith("s.t"))
     assert "20 buckets" in of_series
     assert "buckets" not in of_collection

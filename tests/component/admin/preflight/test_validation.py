@@ -53,9 +53,9 @@ class Site:
         """Problems and warnings."""
         configuration = {"id": "f", "source": source, "sink": sink, **fields}
         with Connection(ServerAddress(server=self.server.address)) as api:
-            request = pb.ValidateChangefeedRequest(configuration=yaml.safe_dump(configuration))
-            answer = api.ask(api.changefeeds.ValidateChangefeed, request)
-        return list(answer.problems), list(answer.warnings)
+            request = pb.PlanChangefeedRequest(create={"configuration": yaml.safe_dump(configuration)})
+            plan = next(api.stream(api.changefeeds.PlanChangefeed, request))
+        return list(plan.problems), list(plan.warnings)
 
 
 @pytest.fixture

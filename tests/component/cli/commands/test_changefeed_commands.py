@@ -135,7 +135,7 @@ def test_a_start_without_a_copy_warns_of_tables_that_the_target_lacks(
     target_client[database]["items"].insert_one({"_id": 1})
     for verb, said in (("validate", "no problems"), ("create", f"changefeed {database} created")):
         answer = server.sluice("changefeed", verb, *flags)
-        assert (answer.returncode, answer.stdout.splitlines()[0]) == (0, said)
+        assert (answer.returncode, said in answer.stdout.splitlines()) == (0, True)
         warning = "sluice: warning: start: now copies nothing, and the target has no table for"
         assert answer.stderr.startswith(f"{warning} {database}.orders; their present rows will be missing there.")
     server.sluice("changefeed", "remove", database, "--yes")

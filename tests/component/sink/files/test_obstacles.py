@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from admin.preflight.event_sink_obstacles import event_sink_obstacles, event_sink_warnings
-from admin.preflight.sink_probe import probe_sink
+from admin.preflight.looked import Looked
+from admin.preflight.sink_checks import debezium_without_images, messages
+from admin.preflight.sink_probe import SinkFindings, probe_sink
+from admin.preflight.source_probe import SourceFindings
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
+from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema
@@ -24,8 +27,24 @@ def _table(name: str, kind: TableKind = TableKind.COLLECTION) -> TableSchema:
     return TableSchema(id=TableId(name), name=TableName.parse(name), kind=kind, valid_from=Position(ClusterTime(1, 1)))
 
 
+def _looked(
+    configuration: Configuration,
+    *tables: TableSchema,
+    version: tuple[int, int] = (6, 0),
+    capture: Capture = Capture.OPLOG,
+    before: Configuration | None = None,
+) -> Looked:
+    return Looked(
+        configuration=configuration,
+        source=SourceFindings(version=version, tables=tables),
+        sink=SinkFindings(),
+        choice=CaptureChoice(capture=capture, reason=""),
+        before=before,
+    )
+
+
 def _obstacles(configuration: Configuration, *tables: TableSchema, capture: Capture = Capture.OPLOG) -> list[str]:
-    return list(event_sink_obstacles(configuration, tables, (6, 0), capture, None, reached=True))
+    return list(messages(_looked(configuration, *tables, capture=capture)))
 
 
 def test_an_empty_or_missing_directory_is_no_obstacle(tmp_path: Path) -> None:
@@ -61,7 +80,7 @@ def test_what_has_no_messages_is_refused(
 
 @pytest.mark.parametrize(("version", "reason"), [((5, 0), "change streams of MongoDB 5.0"), ((6, 0), "")])
 def test_change_streams_are_read_where_they_show_all_ddl(tmp_path: Path, version: tuple[int, int], reason: str) -> None:
-    found = list(event_sink_obstacles(_configuration(tmp_path), [], version, Capture.CHANGE_STREAM, None, reached=True))
+    found = list(messages(_looked(_configuration(tmp_path), version=version, capture=Capture.CHANGE_STREAM)))
     assert [reason in problem for problem in found] == ([True] if reason else [])
 
 
@@ -74,7 +93,7 @@ def test_an_update_may_change_limits_only(tmp_path: Path) -> None:
         (Configuration.parse({"id": "f", "source": "mongodb://s", "sink": "mongodb://t"}), "sink"),
     )
     for configuration, changed in changes:
-        found = list(event_sink_obstacles(configuration, [], (6, 0), Capture.OPLOG, before, reached=True))
+        found = list(messages(_looked(configuration, before=before)))
         assert [problem.partition(":")[0] for problem in found] == ([changed] if changed else [])
 
 
@@ -86,12 +105,12 @@ def test_an_update_may_change_the_keys_of_a_bucket_but_not_the_bucket(sink: str,
         Configuration.parse({"id": "f", "source": "mongodb://s", "sink": uri})
         for uri in ("s3://${env:K}:${env:S}@orders/p", sink)
     )
-    found = event_sink_obstacles(after, [], (6, 0), Capture.OPLOG, before, reached=True)
+    found = messages(_looked(after, before=before))
     assert [problem.partition(":")[0] for problem in found] == changed
 
 
 def test_updates_of_debezium_without_images_are_warned_of() -> None:
     sink = {"id": "f", "source": "mongodb://s", "sink": "kafka://b:9092/shop?format=debezium"}
-    [warning] = event_sink_warnings(Configuration.parse(sink))
+    [warning] = debezium_without_images(_looked(Configuration.parse(sink)))
     assert "images: available" in warning
-    assert list(event_sink_warnings(Configuration.parse(sink | {"images": "available"}))) == []
+    assert list(debezium_without_images(_looked(Configuration.parse(sink | {"images": "available"})))) == []

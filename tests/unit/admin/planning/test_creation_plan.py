@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from admin.planning.creation_plan import AtTarget, CopyEstimate, PlannedTable, oplog_warnings, planned_tables
-from admin.services.messages import copy_estimate
+from admin.services.plans import copy_estimate
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.position import Position

@@ -244,29 +244,37 @@ class ReadinessFinding(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., in_the_way: _Optional[bool] = ...) -> None: ...
 
 class PlanChangefeedRequest(_message.Message):
-    __slots__ = ("configuration",)
-    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
-    configuration: str
-    def __init__(self, configuration: _Optional[str] = ...) -> None: ...
+    __slots__ = ("create", "update")
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    create: CreateChangefeedRequest
+    update: UpdateChangefeedRequest
+    def __init__(self, create: _Optional[_Union[CreateChangefeedRequest, _Mapping]] = ..., update: _Optional[_Union[UpdateChangefeedRequest, _Mapping]] = ...) -> None: ...
 
-class CreationPlan(_message.Message):
-    __slots__ = ("problems", "warnings", "capture", "capture_reason", "estimate", "tables")
+class Plan(_message.Message):
+    __slots__ = ("problems", "warnings", "capture", "capture_reason", "estimate", "tables", "version", "options", "notes")
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     CAPTURE_FIELD_NUMBER: _ClassVar[int]
     CAPTURE_REASON_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     problems: _containers.RepeatedScalarFieldContainer[str]
     warnings: _containers.RepeatedScalarFieldContainer[str]
     capture: str
     capture_reason: str
     estimate: CopyEstimate
     tables: _containers.RepeatedCompositeFieldContainer[PlannedTable]
-    def __init__(self, problems: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., estimate: _Optional[_Union[CopyEstimate, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[PlannedTable, _Mapping]]] = ...) -> None: ...
+    version: int
+    options: _containers.RepeatedCompositeFieldContainer[ChangedOption]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, problems: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., estimate: _Optional[_Union[CopyEstimate, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[PlannedTable, _Mapping]]] = ..., version: _Optional[int] = ..., options: _Optional[_Iterable[_Union[ChangedOption, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PlannedTable(_message.Message):
-    __slots__ = ("name", "target", "kind", "documents", "bytes", "chunks", "indexes", "at_target")
+    __slots__ = ("name", "target", "kind", "documents", "bytes", "chunks", "indexes", "at_target", "effect", "target_before")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -275,6 +283,8 @@ class PlannedTable(_message.Message):
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     INDEXES_FIELD_NUMBER: _ClassVar[int]
     AT_TARGET_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_BEFORE_FIELD_NUMBER: _ClassVar[int]
     name: str
     target: str
     kind: str
@@ -283,7 +293,9 @@ class PlannedTable(_message.Message):
     chunks: int
     indexes: int
     at_target: str
-    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., documents: _Optional[int] = ..., bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., indexes: _Optional[int] = ..., at_target: _Optional[str] = ...) -> None: ...
+    effect: str
+    target_before: str
+    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., documents: _Optional[int] = ..., bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., indexes: _Optional[int] = ..., at_target: _Optional[str] = ..., effect: _Optional[str] = ..., target_before: _Optional[str] = ...) -> None: ...
 
 class CopyEstimate(_message.Message):
     __slots__ = ("documents", "bytes", "tables", "chunks", "takes", "read_rate", "send_rate", "limited", "oplog")
@@ -323,24 +335,6 @@ class CompareChangefeedResponse(_message.Message):
     removed_at: _timestamp_pb2.Timestamp
     def __init__(self, present: _Optional[_Union[Changefeed, _Mapping]] = ..., differences: _Optional[_Iterable[str]] = ..., removed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
-class ValidateChangefeedRequest(_message.Message):
-    __slots__ = ("configuration",)
-    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
-    configuration: str
-    def __init__(self, configuration: _Optional[str] = ...) -> None: ...
-
-class ValidateChangefeedResponse(_message.Message):
-    __slots__ = ("problems", "warnings", "capture", "capture_reason")
-    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
-    WARNINGS_FIELD_NUMBER: _ClassVar[int]
-    CAPTURE_FIELD_NUMBER: _ClassVar[int]
-    CAPTURE_REASON_FIELD_NUMBER: _ClassVar[int]
-    problems: _containers.RepeatedScalarFieldContainer[str]
-    warnings: _containers.RepeatedScalarFieldContainer[str]
-    capture: str
-    capture_reason: str
-    def __init__(self, problems: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ...) -> None: ...
-
 class GetChangefeedRequest(_message.Message):
     __slots__ = ("id",)
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -379,20 +373,6 @@ class UpdateChangefeedRequest(_message.Message):
     tables: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., expected_version: _Optional[int] = ..., capture: _Optional[str] = ..., routes: _Optional[str] = ..., copy_limit: _Optional[str] = ..., apply_limit: _Optional[str] = ..., delay: _Optional[str] = ..., tables: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class UpdatePreview(_message.Message):
-    __slots__ = ("version", "options", "tables", "notes", "warnings")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    OPTIONS_FIELD_NUMBER: _ClassVar[int]
-    TABLES_FIELD_NUMBER: _ClassVar[int]
-    NOTES_FIELD_NUMBER: _ClassVar[int]
-    WARNINGS_FIELD_NUMBER: _ClassVar[int]
-    version: int
-    options: _containers.RepeatedCompositeFieldContainer[ChangedOption]
-    tables: _containers.RepeatedCompositeFieldContainer[ChangedTable]
-    notes: _containers.RepeatedScalarFieldContainer[str]
-    warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[int] = ..., options: _Optional[_Iterable[_Union[ChangedOption, _Mapping]]] = ..., tables: _Optional[_Iterable[_Union[ChangedTable, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
-
 class ChangedOption(_message.Message):
     __slots__ = ("path", "before", "now")
     PATH_FIELD_NUMBER: _ClassVar[int]
@@ -402,18 +382,6 @@ class ChangedOption(_message.Message):
     before: str
     now: str
     def __init__(self, path: _Optional[str] = ..., before: _Optional[str] = ..., now: _Optional[str] = ...) -> None: ...
-
-class ChangedTable(_message.Message):
-    __slots__ = ("name", "effect", "target_before", "target")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    EFFECT_FIELD_NUMBER: _ClassVar[int]
-    TARGET_BEFORE_FIELD_NUMBER: _ClassVar[int]
-    TARGET_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    effect: str
-    target_before: str
-    target: str
-    def __init__(self, name: _Optional[str] = ..., effect: _Optional[str] = ..., target_before: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
 
 class PauseChangefeedRequest(_message.Message):
     __slots__ = ("id",)

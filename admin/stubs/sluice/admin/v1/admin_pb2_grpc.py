@@ -39,15 +39,10 @@ class ChangefeedServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CreateChangefeedRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
                 _registered_method=True)
-        self.ValidateChangefeed = channel.unary_unary(
-                '/sluice.admin.v1.ChangefeedService/ValidateChangefeed',
-                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedRequest.SerializeToString,
-                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedResponse.FromString,
-                _registered_method=True)
         self.PlanChangefeed = channel.unary_stream(
                 '/sluice.admin.v1.ChangefeedService/PlanChangefeed',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.PlanChangefeedRequest.SerializeToString,
-                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CreationPlan.FromString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Plan.FromString,
                 _registered_method=True)
         self.GetChangefeed = channel.unary_unary(
                 '/sluice.admin.v1.ChangefeedService/GetChangefeed',
@@ -68,11 +63,6 @@ class ChangefeedServiceStub:
                 '/sluice.admin.v1.ChangefeedService/UpdateChangefeed',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
-                _registered_method=True)
-        self.PreviewUpdate = channel.unary_unary(
-                '/sluice.admin.v1.ChangefeedService/PreviewUpdate',
-                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.SerializeToString,
-                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdatePreview.FromString,
                 _registered_method=True)
         self.PauseChangefeed = channel.unary_unary(
                 '/sluice.admin.v1.ChangefeedService/PauseChangefeed',
@@ -116,16 +106,9 @@ class ChangefeedServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ValidateChangefeed(self, request, context):
-        """Only the validation of CreateChangefeed.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def PlanChangefeed(self, request, context):
-        """What CreateChangefeed would find, create and copy, and about how long that takes: measured by a short read, nothing is written. The tables
-        come in portions; everything else in the first message.
+        """What CreateChangefeed or UpdateChangefeed would find and do, and about how long a new copy takes: measured by a short read, nothing is
+        written. The tables come in portions; everything else in the first message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -153,13 +136,6 @@ class ChangefeedServiceServicer:
     def UpdateChangefeed(self, request, context):
         """Replaces the configuration of a changefeed that does not run; `expected_version` protects against concurrent changes.
         Refused if it names other deployments than those that were replicated, or gives tables other names without saying what becomes of their rows.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PreviewUpdate(self, request, context):
-        """All checks of UpdateChangefeed, and what it would do. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -214,15 +190,10 @@ def add_ChangefeedServiceServicer_to_server(servicer, server):
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CreateChangefeedRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.SerializeToString,
             ),
-            'ValidateChangefeed': grpc.unary_unary_rpc_method_handler(
-                    servicer.ValidateChangefeed,
-                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedRequest.FromString,
-                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedResponse.SerializeToString,
-            ),
             'PlanChangefeed': grpc.unary_stream_rpc_method_handler(
                     servicer.PlanChangefeed,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.PlanChangefeedRequest.FromString,
-                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CreationPlan.SerializeToString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Plan.SerializeToString,
             ),
             'GetChangefeed': grpc.unary_unary_rpc_method_handler(
                     servicer.GetChangefeed,
@@ -243,11 +214,6 @@ def add_ChangefeedServiceServicer_to_server(servicer, server):
                     servicer.UpdateChangefeed,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.SerializeToString,
-            ),
-            'PreviewUpdate': grpc.unary_unary_rpc_method_handler(
-                    servicer.PreviewUpdate,
-                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.FromString,
-                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdatePreview.SerializeToString,
             ),
             'PauseChangefeed': grpc.unary_unary_rpc_method_handler(
                     servicer.PauseChangefeed,
@@ -318,33 +284,6 @@ class ChangefeedService:
             _registered_method=True)
 
     @staticmethod
-    def ValidateChangefeed(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/sluice.admin.v1.ChangefeedService/ValidateChangefeed',
-            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedRequest.SerializeToString,
-            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ValidateChangefeedResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def PlanChangefeed(request,
             target,
             options=(),
@@ -360,7 +299,7 @@ class ChangefeedService:
             target,
             '/sluice.admin.v1.ChangefeedService/PlanChangefeed',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.PlanChangefeedRequest.SerializeToString,
-            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CreationPlan.FromString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Plan.FromString,
             options,
             channel_credentials,
             insecure,
@@ -469,33 +408,6 @@ class ChangefeedService:
             '/sluice.admin.v1.ChangefeedService/UpdateChangefeed',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.SerializeToString,
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PreviewUpdate(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/sluice.admin.v1.ChangefeedService/PreviewUpdate',
-            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdateChangefeedRequest.SerializeToString,
-            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.UpdatePreview.FromString,
             options,
             channel_credentials,
             insecure,

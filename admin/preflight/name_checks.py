@@ -1,0 +1,83 @@
+"""Whether each table of the target is written by one table of one changefeed, and the dead letters lie where no changefeed writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from admin.cluster_reader import tables_of
+from admin.preflight.looked import Check, Looked, named, writes_no_more
+from changefeed.config.overlap import common_target, writes
+
+
+def _shared_targets(looked: Looked) -> Iterator[str]:
+    configuration = looked.configuration
+    mine = {looked.target(table): table.name for table in looked.tables}
+    for id, known in sorted(looked.others.items()):
+        other = known.info.configuration
+        if not other.sink.hosts & configuration.sink.hosts or writes_no_more(known):
+            continue
+        names = {schema.name for schema in tables_of(known).living}
+        if other.source.hosts & configuration.source.hosts:
+            names |= {table.name for table in looked.tables}
+        theirs = {other.routes.target(name) for name in names if other.filter.wants_table(name)}
+        shared = sorted(mine.keys() & theirs)
+        common = shared[0] if shared else common_target(configuration, other)
+        if common is not None:
+            what = f"writes {named(shared)}" if shared else f"would write a table such as {common}"
+            yield (
+                f"routes: changefeed {id!r} {what} of this target too; give one of the two changefeeds other tables (filter.tables) "
+                f"or other target names (routes), or remove {id!r}"
+            )
+
+
+def _merged(looked: Looked) -> Iterator[str]:
+    for target, names in looked.merged.items():
+        yield (
+            f"routes: {named(names)} would all be {target} at the target, and no rule asks for that; give them different names, leave one out "
+            f"(filter.tables), or write a rule whose `to` is {target}, without a wildcard, for all of them"
+        )
+
+
+def _replicated_letters(looked: Looked) -> Iterator[str]:
+    """A table that is replicated must have no other rows; a rename or a drop at the source would also take the letters."""
+    letters = looked.configuration.dead_letter
+    if letters is None:
+        return
+    found = {looked.target(table): f"{table.name} of the source" for table in looked.tables}
+    for id, known in sorted(looked.others.items()):
+        other = known.info.configuration
+        if other.sink.hosts & looked.configuration.sink.hosts and not writes_no_more(known):
+            names = [schema.name for schema in tables_of(known).living if other.filter.wants_table(schema.name)]
+            found |= {other.routes.target(name): f"{name} of changefeed {id!r}" for name in names}
+    if letters in found:
+        yield f"dead_letter: {letters} is where {found[letters]} is replicated to; name a table that no changefeed writes"
+
+
+def _letters_in_reach(looked: Looked) -> Iterator[str]:
+    letters = looked.configuration.dead_letter
+    if looked.at_target is not None and letters is not None and writes(looked.configuration, letters):
+        yield (
+            f"dead_letter: {letters} is a name that the changefeed would replicate if the source gets such a table, which would stop at the "
+            "letters; name a table outside of filter.tables, or leave the name out there"
+        )
+
+
+def _users_of_routed_databases(looked: Looked) -> Iterator[str]:
+    moved = sorted({table.name.db for table in looked.tables if looked.target(table).db != table.name.db})
+    if looked.configuration.users and moved:
+        yield (
+            f"users: tables of {', '.join(moved)} are routed to other databases, while users and roles are replicated as they are: what they may "
+            "do in the source's databases, they may do in databases of these names at the target"
+        )
+
+
+def _not_compared(looked: Looked) -> Iterator[str]:
+    for id in sorted(looked.unreadable):
+        yield (
+            f"routes: the records of changefeed {id!r} cannot be read, so nothing says whether it would write tables of this target too, were it "
+            f"readable again; remove it if it is not needed (`sluice changefeed query {id}`)"
+        )
+
+
+PROBLEMS: tuple[Check, ...] = (_shared_targets, _merged, _replicated_letters)
+WARNINGS: tuple[Check, ...] = (_letters_in_reach, _users_of_routed_databases, _not_compared)
