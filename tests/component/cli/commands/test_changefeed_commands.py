@@ -101,7 +101,7 @@ def test_validate_tells_all_problems_at_once(
     }
     refused = server.sluice("changefeed", "validate", "-", input=yaml.safe_dump(fields))
     assert refused.returncode == 1
-    heading, *problems = refused.stderr.splitlines()
+    heading, *problems = [line for line in refused.stderr.splitlines() if not line.startswith("sluice: warning:")]
     assert heading == "sluice: 3 problems:"
     assert "start: 1000000000.1 (2001-09-09T01:46:40Z) is no longer in the source's oplog" in problems[0]
     assert f"pipeline.pre_images: {database}.orders has no pre-images" in problems[1]
