@@ -39,28 +39,24 @@ class Membership:
     def __init__(
         self,
         session: Session,
-        *,
-        etcd: Etcd,
         mirror: Mirror,
-        layout: Layout,
-        owner_role: bool,
+        publisher: HealthPublisher,
+        *,
+        candidate: Callable[[], Owner] | None,
         processor: Processor | None,
         elected: Callable[[], None],
-        health: Callable[[], NodeHealth | None] = lambda: None,
     ) -> None:
+        """`candidate`: an owner that is to be elected first. None: the node has not this role."""
         self._session = session
-        self._etcd = etcd
         self._mirror = mirror
-        self._layout = layout
         self._decoded: tuple[int, NodeRecord | None] = (0, None)
         """This node's record and its revision: it is read five times a second and seldom changes, so it is cached."""
-        self._owner_role = owner_role
+        self._candidate = candidate
         self._owner: Owner | None = None
         self._led = False
         self._elected = elected
         self._processor = processor
-        self._health = health
-        self._publisher = HealthPublisher(etcd, layout.node(session.node))
+        self._publisher = publisher
 
     def __enter__(self) -> Self:
         self._session.start()
@@ -93,7 +89,7 @@ class Membership:
 
     def record(self, view: View) -> NodeRecord | None:
         """This node's record in etcd, as other nodes read it. None if they do not see it, or cannot read it."""
-        found = view.get(self._layout.node(self.node))
+        found = view.get(self._publisher.key)
         if found is None:
             return None
         seen, record = self._decoded
@@ -120,8 +116,8 @@ class Membership:
         self._led = self.leads
 
     def _publish_health(self) -> None:
-        view, health = self._mirror.view(), self._health()
-        record, found = self.record(view), view.get(self._layout.node(self.node))
+        view, health = self._mirror.view(), self._publisher.health()
+        record, found = self.record(view), view.get(self._publisher.key)
         if found is None or not self._session.alive:
             return
         if record is None and (last := self._decoded[1]) is not None:
@@ -130,11 +126,14 @@ class Membership:
             self._publisher.publish(record, found, health, time.monotonic())
 
     def _stand(self) -> None:
-        if not self._owner_role:
-            return
-        candidate = Candidate(self._etcd, self._layout, lease=self._session.lease, node=self.node)
-        self._owner = Owner(candidate, self._session, self._mirror, self._layout, Connections)
-        self._owner.start()
+        if self._candidate is not None:
+            self._owner = self._candidate()
+            self._owner.start()
+
+
+def owner_candidate(session: Session, etcd: Etcd, mirror: Mirror, layout: Layout) -> Owner:
+    candidate = Candidate(etcd, layout, lease=session.lease, node=session.node)
+    return Owner(candidate, session, mirror, layout, Connections)
 
 
 _SAME_STATE_EVERY = timedelta(minutes=1)
@@ -146,9 +145,11 @@ _log = structlog.get_logger()
 class HealthPublisher:
     """For one thread. A write keeps the key, its lease and everything else in the record, such as a drain."""
 
-    def __init__(self, etcd: Etcd, key: str) -> None:
+    def __init__(self, etcd: Etcd, key: str, health: Callable[[], NodeHealth | None] = lambda: None) -> None:
         self._etcd = etcd
-        self._key = key
+        self.key = key
+        """Of the node's record."""
+        self.health = health
         self._written_at = float("-inf")
 
     def publish(self, record: NodeRecord, found: KeyValue, health: NodeHealth, now: float) -> None:
@@ -165,12 +166,12 @@ class HealthPublisher:
     def restore(self, last: NodeRecord, found: KeyValue, lease: int) -> None:
         """Instead of a record that nobody can read. It may have lost its lease with its content."""
         if self._written(last, found, lease):
-            _log.warning("own_record_restored", key=self._key, found_bytes=len(found.value))
+            _log.warning("own_record_restored", key=self.key, found_bytes=len(found.value))
 
     def _written(self, record: NodeRecord, found: KeyValue, lease: int) -> bool:
-        put = Put(self._key, encode(record), lease)
+        put = Put(self.key, encode(record), lease)
         try:
-            compare_and_swap(self._etcd, (ModRevIs(self._key, found.mod_rev),), (put,))
+            compare_and_swap(self._etcd, (ModRevIs(self.key, found.mod_rev),), (put,))
         except (ConflictError, FencedError, RetryableError) as error:
             _log.info("health_not_published_yet", error=str(error))
             return False

@@ -39,7 +39,7 @@ from credentials import logging
 from credentials.logging import Interruption
 from credentials.secrets import allow
 from node.configuration import AdminOptions, EtcdOptions, NodeConfiguration
-from node.membership import Membership
+from node.membership import HealthPublisher, Membership, owner_candidate
 from owner.losses import OplogLeft
 from processor.job_runs import JobSetup
 from processor.lanes.windows import WindowLimits
@@ -177,13 +177,13 @@ class NodeProcess:
             processor = Processor(session, store, self._mirror, self._layout, self._etcd_config, setup)
         return Membership(
             session,
-            etcd=self._etcd,
-            mirror=self._mirror,
-            layout=self._layout,
-            owner_role=Role.OWNER in self._configuration.roles,
+            self._mirror,
+            HealthPublisher(self._etcd, self._layout.node(session.node), lambda: self._health),
+            candidate=partial(owner_candidate, session, self._etcd, self._mirror, self._layout)
+            if Role.OWNER in self._configuration.roles
+            else None,
             processor=processor,
             elected=self._metrics.owner_elected,
-            health=lambda: self._health,
         )
 
     def _describe(self, node: NodeId) -> NodeRecord:

@@ -16,11 +16,9 @@ from admin.services.rpc import streaming
 from admin.services.verified_changefeed import EtcdCheckpoints, RepairRequests
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceServicer
-from changefeed.capture import Capture
-from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.errors import ConfigurationError, RetryableError, WrongState
-from changefeed.records.requests import ChangefeedId
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.table import TableSchema
 from credentials.secrets import expanded
 from sink.mongodb.connection import connect as connect_to_target
@@ -74,7 +72,7 @@ class VerifyService(VerifyServiceServicer):
         checkpoints = EtcdCheckpoints(self._reader, id, stop) if follows(known) else None
         repairs = RepairRequests(self._reader, self._store, id, stop) if request.repair else None
         known_tables = partial(self._known_tables, id)
-        run = _Run(configuration, known.info.capture, wishes, checkpoints, repairs, known_tables, stop)
+        run = _Run(known.info, wishes, checkpoints, repairs, known_tables, stop)
         try:
             context.add_callback(stop.set)
             yield from run.events(self._stopping)
@@ -92,16 +90,15 @@ class _Run:
 
     def __init__(
         self,
-        configuration: Configuration,
-        capture: Capture | None,
+        info: ChangefeedInfo,
         wishes: Wishes,
         checkpoints: EtcdCheckpoints | None,
         repairs: RepairRequests | None,
         known_tables: Callable[[], Iterable[TableSchema]],
         stop: threading.Event,
     ) -> None:
-        self._configuration = configuration
-        self._capture = capture
+        self._configuration = info.configuration
+        self._capture = info.capture
         self._wishes = wishes
         self._checkpoints = checkpoints
         self._repairs = repairs

@@ -28,7 +28,7 @@ from coordination.layout import Layout, child, decode, encode
 from coordination.mirror import Mirror
 from coordination.session import open_session
 from coordination.view import Replica
-from node.membership import Membership
+from node.membership import HealthPublisher, Membership, owner_candidate
 from owner.capture_change import obstacle
 from processor.job_runs import JobSetup
 from processor.lanes.lane_plan import LaneLimits
@@ -247,13 +247,11 @@ class Node:
                 replicating = processor.processor.Processor(session, store, mirror, LAYOUT, EtcdConfig(), setup)
             membership = Membership(
                 session,
-                etcd=etcd,
-                mirror=mirror,
-                layout=LAYOUT,
-                owner_role=Role.OWNER in self.roles,
+                mirror,
+                HealthPublisher(etcd, LAYOUT.node(session.node), lambda: watch.health),
+                candidate=partial(owner_candidate, session, etcd, mirror, LAYOUT) if Role.OWNER in self.roles else None,
                 processor=replicating,
                 elected=lambda: None,
-                health=lambda: watch.health,
             )
             with membership:
                 while membership.alive and not self.stopping:

@@ -29,13 +29,13 @@ NODE = (
     ),
     Fault(
         "the health of a node overwrites its drain",
-        "compare_and_swap(self._etcd, (ModRevIs(self._key, found.mod_rev),), (put,))",
+        "compare_and_swap(self._etcd, (ModRevIs(self.key, found.mod_rev),), (put,))",
         "compare_and_swap(self._etcd, (), (put,))",
     ),
     Fault(
         "a node's record loses its lease",
-        "put = Put(self._key, encode(record), lease)",
-        "put = Put(self._key, encode(record))",
+        "put = Put(self.key, encode(record), lease)",
+        "put = Put(self.key, encode(record))",
     ),
     Fault(
         "a node that cannot write to etcd is ready",
