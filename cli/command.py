@@ -19,7 +19,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import ConfigurationError, SluiceError
-from cli.connection import Connection, current_address
+from cli.channel import Connection, current_address
 from cli.output import ExitCode, Failure, Output
 
 _SECONDS = 2.0

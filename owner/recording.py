@@ -32,13 +32,14 @@ class Seen:
     tip: SchemaVersions
     resolved: Position
     records: list[DdlRecord] = field(default_factory=list)
-    waiting: tuple[DdlEvent, ...] = ()
+    waiting: tuple[DdlEvent, ...] = field(default=(), init=False)
     unknown: DdlEvent | None = None
     """Of a table that has to be looked up: the first waiting event, or the one by which a lost table would begin again."""
     answers: frozenset[TableId] = frozenset()
     lacks_place: bool = False
     """A DDL of Sluice's own has no place yet: the source has written nothing past the published barrier."""
-    room: int = 0
+    room: int = field(default=0, init=False)
+    """Bytes that large definitions may still take in etcd."""
     _draft: SchemaDraft | None = None
 
     def apply(self, event: DdlEvent) -> None:
@@ -64,8 +65,8 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
         unknown=own.unknown,
         answers=own.answers,
         lacks_place=own.lacks_place,
-        room=state.room,
     )
+    seen.room = state.room
     known_below, end = published(state.status, state.barrier), bound_of(state)
     without_name = set(nameless(state.records.values()))
     if seen.unknown is not None:

@@ -143,11 +143,10 @@ def _parameters(node: ast.ClassDef) -> int:
             return len(part.args.args) + len(part.args.kwonlyargs) - 1
     if not any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         return 0
-    fields = [
-        part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
-    ]
-    public = [name for name in fields if not name.startswith("_")]
-    return len(public) if len(public) < len(fields) else 0
+    fields = [part for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)]
+    public = [part for part in fields if not ast.unparse(part.target).startswith("_")]
+    given = [part for part in public if part.value is None or "init=False" not in ast.unparse(part.value)]
+    return len(given) if len(public) < len(fields) else 0
 
 
 if __name__ == "__main__":

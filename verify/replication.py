@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.table import TableId
+from changefeed.table import TableId, TableSchema
 from verify.comparison import Passed
 from verify.definitions import Pair
 from verify.sides import ComparedSource
@@ -79,3 +79,15 @@ def repair_obstacle(pair: Pair) -> str:
     if any(schema.options.decode().get("capped") for schema in pair.sources):
         return "the collection is capped: a row cannot be put in its place among the others"
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replication:
+    """What runs beside a verification."""
+
+    checkpoints: Checkpoints | None = None
+    """None when replication does not run; a difference then needs no wait."""
+    repairs: Repairs | None = None
+    """None: what differs is only reported."""
+    known: Callable[[], Iterable[TableSchema]] = tuple
+    """The tables that the changefeed replicates now, with the ids by which it knows them."""

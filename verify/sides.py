@@ -22,7 +22,7 @@ from changefeed.records.ddl import ObservedTable
 from changefeed.table import SYSTEM_DATABASES, TableName, TableSchema, TableSize
 from sink.mongodb.connection import Client as TargetClient
 from sink.mongodb.ddl.ddl_commands import NAMESPACE_NOT_FOUND
-from sink.mongodb.errors import translated as translated_of_target
+from sink.mongodb.target_errors import translated as translated_of_target
 from source.columns import Columns
 from source.connection import Client, connect
 from source.errors import translated as translated_of_source

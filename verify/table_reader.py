@@ -21,7 +21,7 @@ from changefeed.documents.row_key import LAST_KEY, row_key
 from changefeed.errors import PermanentError
 from changefeed.table import TableName, TableSize
 from sink.mongodb.connection import Client
-from sink.mongodb.errors import translated as translated_of_target
+from sink.mongodb.target_errors import translated as translated_of_target
 from source.columns import Columns
 from source.errors import translated as translated_of_source
 from source.raw_find import RawFind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -15,14 +15,14 @@ import structlog
 from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.tables.pattern import PatternList, TablePattern
 from changefeed.errors import RetryableError
-from changefeed.table import TableKind, TableName, TableSchema, identified
+from changefeed.table import TableKind, TableName, identified
 from credentials.secrets import hash_key
 from sink.mongodb.connection import Client
 from source.columns import Columns, columns_of
 from verify.definitions import Definition, definition_results, excuses, origin, pairs, settled_definitions
 from verify.document_check import RANGE_BYTES, DocumentCheck, Sides
 from verify.raw_document import as_it_is, fields_sorted
-from verify.replication import ROWS_AT_ONCE, Checkpoints, Passing, Repairs, repair_obstacle
+from verify.replication import ROWS_AT_ONCE, Passing, Replication, repair_obstacle
 from verify.report import Aspect, DifferenceKind, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
 from verify.sides import ComparedSource, read_target
 from verify.table_reader import IdRange, Stopped
@@ -73,39 +73,36 @@ class _Table:
 
 @dataclass(slots=True)
 class Verification:
-    """Runs once. `stop` ends it early, with `Stopped`. The caller closes the clients."""
+    """Runs once. The caller closes the clients."""
 
     configuration: Configuration
     source: ComparedSource
     target: Client
     listener: Listener
     wishes: Wishes = field(default_factory=Wishes)
-    checkpoints: Checkpoints | None = None
-    """None when replication does not run; a difference then needs no wait."""
-    repairs: Repairs | None = None
-    """None: what differs is only reported."""
-    known: Callable[[], Iterable[TableSchema]] = tuple
-    """The tables that the changefeed replicates now, with the ids by which it knows them."""
-    stop: threading.Event = field(default_factory=threading.Event)
+    replication: Replication = field(default_factory=Replication)
+    _stop: threading.Event = field(default_factory=threading.Event)
     _reports: list[TableReport] = field(default_factory=list)
     _tables: int = 0
     _documents: int = 0
     _ranges: int = 0
     _ranges_done: int = 0
 
-    def run(self) -> Report:
-        passing = Passing(self.source, self.checkpoints, self.wishes.patience)
+    def run(self, stop: threading.Event | None = None) -> Report:
+        """`stop` ends it early, with `Stopped`."""
+        self._stop = stop or self._stop
+        passing = Passing(self.source, self.replication.checkpoints, self.wishes.patience)
         definitions = settled_definitions(partial(self._patiently, self._look), passing.wait)
         self._tables = len(definitions)
         self._report_progress()
         sides = Sides(
-            source=self.source, target=self.target, stop=self.stop, passing=passing, columns_of=self._columns_of
+            source=self.source, target=self.target, stop=self._stop, passing=passing, columns_of=self._columns_of
         )
         with ThreadPoolExecutor(self.wishes.parallelism, "verify") as threads:
             try:
                 self._compare_documents(definitions, sides, threads)
             except BaseException:
-                self.stop.set()
+                self._stop.set()
                 raise
         return Report(tables=tuple(self._reports))
 
@@ -114,7 +111,7 @@ class Verification:
 
     def _look(self) -> list[Definition]:
         """Reads the catalogs. All tables of the source are read: a chosen table may share its target name with another one."""
-        tables = identified(self.source.read_tables(self.configuration.filter.wants_table), self.known())
+        tables = identified(self.source.read_tables(self.configuration.filter.wants_table), self.replication.known())
         routed = {self.configuration.routes.target(schema.name) for schema in tables}
         target = read_target(self.target, lambda name: name in routed or origin(self.configuration, name) is not None)
         found = pairs(self.configuration, tables, target, self.wishes.chose)
@@ -159,7 +156,9 @@ class Verification:
             sides,
             canonical=fields_sorted if wishes.ignore_field_order else as_it_is,
             excuses=excuses(pair, self.configuration),
-            most=wishes.max_differences if self.repairs is None else max(wishes.max_differences, ROWS_AT_ONCE),
+            most=wishes.max_differences
+            if self.replication.repairs is None
+            else max(wishes.max_differences, ROWS_AT_ONCE),
         )
         ranges = check.ranges(wishes.range_bytes)
         self._ranges += len(ranges)
@@ -168,10 +167,10 @@ class Verification:
     def _compared(self, check: DocumentCheck, keys: IdRange) -> DocumentsReport:
         """With repairs, the range is compared again after each, as long as rows became equal. One repair has a bounded number of rows."""
         found, repaired, why = self._patiently(partial(check.compare, keys)), 0, ""
-        while self.repairs is not None and not why and (rows := _different(found)):
+        while self.replication.repairs is not None and not why and (rows := _different(found)):
             tables = [schema.id for schema in check.pair.sources]
             go_on = partial(check.sides.passing.wait, tables)
-            why = repair_obstacle(check.pair) or self.repairs.repair(tables, rows, go_on)
+            why = repair_obstacle(check.pair) or self.replication.repairs.repair(tables, rows, go_on)
             if why:
                 break
             found = self._patiently(partial(check.compare, keys))
@@ -194,7 +193,7 @@ class Verification:
                 return work()
             except RetryableError as error:
                 _log.warning("verification_tries_again", changefeed=self.configuration.id, error=str(error))
-                if self.stop.wait(error.retry_after.total_seconds()):
+                if self._stop.wait(error.retry_after.total_seconds()):
                     raise Stopped from error
         return work()
 

@@ -22,8 +22,8 @@ from changefeed.records.requests import Reroute
 from changefeed.table import TableKind, TableName
 from credentials.secrets import expanded
 from sink.mongodb.connection import connect
-from sink.mongodb.errors import translated
 from sink.mongodb.rows.placing import shard_key_of
+from sink.mongodb.target_errors import translated
 from sink.opening import open_sink
 
 _TAKES_USERS = (4, 4)

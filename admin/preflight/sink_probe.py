@@ -15,7 +15,7 @@ from changefeed.errors import SinkRefused, SluiceError
 from changefeed.table import TableName
 from credentials.secrets import expanded
 from sink.mongodb.connection import Client, connect, holds_documents, refused_member
-from sink.mongodb.errors import translated
+from sink.mongodb.target_errors import translated
 from sink.opening import open_sink
 from source.connection import HELLO
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.table import TableSchema
 from credentials.secrets import expanded
 from sink.mongodb.connection import connect as connect_to_target
+from verify.replication import Replication
 from verify.report import DocumentDifference, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
 from verify.sides import open_compared_source
 from verify.verification import Verification, Wishes
@@ -71,8 +72,8 @@ class VerifyService(VerifyServiceServicer):
         stop = threading.Event()
         checkpoints = EtcdCheckpoints(self._reader, id, stop) if follows(known) else None
         repairs = RepairRequests(self._reader, self._store, id, stop) if request.repair else None
-        known_tables = partial(self._known_tables, id)
-        run = _Run(known.info, wishes, checkpoints, repairs, known_tables, stop)
+        replication = Replication(checkpoints=checkpoints, repairs=repairs, known=partial(self._known_tables, id))
+        run = _Run(known.info, wishes, replication, stop)
         try:
             context.add_callback(stop.set)
             yield from run.events(self._stopping)
@@ -92,17 +93,13 @@ class _Run:
         self,
         info: ChangefeedInfo,
         wishes: Wishes,
-        checkpoints: EtcdCheckpoints | None,
-        repairs: RepairRequests | None,
-        known_tables: Callable[[], Iterable[TableSchema]],
+        replication: Replication,
         stop: threading.Event,
     ) -> None:
         self._configuration = info.configuration
         self._capture = info.capture
         self._wishes = wishes
-        self._checkpoints = checkpoints
-        self._repairs = repairs
-        self._known_tables = known_tables
+        self._replication = replication
         self._stop = stop
         self._queue: queue.SimpleQueue[QueueItem] = queue.SimpleQueue()
 
@@ -140,12 +137,9 @@ class _Run:
                     target=target,
                     listener=self,
                     wishes=self._wishes,
-                    checkpoints=self._checkpoints,
-                    repairs=self._repairs,
-                    known=self._known_tables,
-                    stop=self._stop,
-                ).run()
-            self._queue.put(_summary_event(report, live=self._checkpoints is not None))
+                    replication=self._replication,
+                ).run(self._stop)
+            self._queue.put(_summary_event(report, live=self._replication.checkpoints is not None))
             self._queue.put(None)
         except Exception as error:  # noqa: BLE001 - raised again by the call's thread
             self._queue.put(error)

@@ -22,6 +22,7 @@ from changefeed.errors import RowRejected
 from changefeed.lifecycle import State
 from changefeed.records.requests import Reroute
 from cli import cells
+from cli.channel import Connection
 from cli.command import (
     ChangefeedArgument,
     Commands,
@@ -32,7 +33,6 @@ from cli.command import (
     confirm,
     connected,
 )
-from cli.connection import Connection
 from cli.flags import Given, options_of
 from cli.output import (
     ExitCode,

@@ -9,8 +9,8 @@ import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli import cells
+from cli.channel import Connection
 from cli.command import ChangefeedArgument, OutputOption, YesOption, confirm, connected
-from cli.connection import Connection
 from cli.output import ExitCode, Failure, Output, plain, print_document, print_line
 
 _READINESS_SECONDS = 90.0

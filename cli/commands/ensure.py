@@ -14,9 +14,9 @@ from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError
 from changefeed.lifecycle import State
 from cli import cells
+from cli.channel import Connection
 from cli.command import TimeoutOption, connected
 from cli.commands.changefeed import VALIDATION_SECONDS, until
-from cli.connection import Connection
 from cli.output import ExitCode, Failure, print_line, print_warnings
 
 

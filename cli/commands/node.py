@@ -10,8 +10,8 @@ import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli import cells, command
+from cli.channel import Connection
 from cli.command import Commands, OutputOption, TimeoutOption, WaitOption, YesOption, confirm, connected
-from cli.connection import Connection
 from cli.output import Column, ExitCode, Failure, Output, print_line, print_messages
 
 app = Commands(help="List nodes with their health, drain one, change the owner.")

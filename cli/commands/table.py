@@ -9,8 +9,8 @@ import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli import cells, command
+from cli.channel import Connection
 from cli.command import ChangefeedArgument, Commands, OutputOption, YesOption, confirm, connected
-from cli.connection import Connection
 from cli.output import Column, Output, plain, print_document, print_line, print_messages, print_warnings
 
 app = Commands(

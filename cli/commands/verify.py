@@ -12,8 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
+from cli.channel import Connection
 from cli.command import ChangefeedArgument, OutputOption, connected
-from cli.connection import Connection
 from cli.output import Column, ExitCode, Failure, Output, plain, print_document, print_line, print_messages
 
 _WORDS = {

@@ -16,7 +16,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from cli import cells
-from cli.connection import Connection, ServerAddress
+from cli.channel import Connection, ServerAddress
 from devstack.demo.message_places import MessagesInFiles, MessagesInTopics
 from devstack.demo.outcome import DemoFailed, Messages, Outcome, ThroughMessages, verified
 from devstack.demo.shop import Shop

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from admin.stubs.sluice.admin.v1 import verify_pb2
 from changefeed.position import Position
-from cli.connection import Connection
+from cli.channel import Connection
 from devstack.demo.shop import DATABASE, Shop
 from devstack.mongodb.server import Client
 from devstack.stack import DevStack

@@ -37,9 +37,9 @@ from sink.messages.feed_reader import Copied, CopyBegins, FeedReader, Rank, Roun
 from sink.messages.replica_place import Begun, ReplicaPlace, StoredPlace, step_of
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
-from sink.mongodb.errors import translated
 from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.mongodb.rows.write_run import WriteRun
+from sink.mongodb.target_errors import translated
 from sink.row import RowChange, TargetTable
 
 _ROWS, _BYTES = 2_000, 16 << 20

@@ -29,7 +29,7 @@ from changefeed.records.ddl import Observation
 from changefeed.table import TableId
 from sink.messages.feed_reader import NOTHING, Rank, Round, Shown, Watermark
 from sink.mongodb.connection import Client
-from sink.mongodb.errors import translated
+from sink.mongodb.target_errors import translated
 
 COLLECTION = "sluice", "readers"
 _OBSERVATION = TypeAdapter(Observation)

@@ -30,7 +30,7 @@ from changefeed.errors import (
     SluiceError,
 )
 from sink.mongodb.connection import LATE, Client, majority_point, stalled, stalled_at, write_time
-from sink.mongodb.errors import translate
+from sink.mongodb.target_errors import translate
 
 Permit: TypeAlias = Callable[[], float]
 """Seconds for which writing is still allowed; zero or less means never again. It is called before each command."""

@@ -15,7 +15,7 @@ from changefeed.config.uri import not_the_primary, refused_at_target
 from changefeed.errors import ConfigurationError, SinkMajorityStalled, SinkRefused
 from changefeed.table import TableName
 from credentials.clients import open_client
-from sink.mongodb.errors import answer_of, translated
+from sink.mongodb.target_errors import answer_of, translated
 
 Client: TypeAlias = MongoClient[dict[str, Any]]
 

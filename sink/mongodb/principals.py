@@ -16,7 +16,7 @@ from changefeed.errors import FencedError, SinkRefused
 from changefeed.users import PrincipalChanges, Principals, own_users
 from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
-from sink.mongodb.errors import translated
+from sink.mongodb.target_errors import translated
 
 _STORED: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _MAJORITY = {"w": "majority"}

@@ -61,7 +61,7 @@ from sink.mongodb.connection import LATE, Client, stalled
 from sink.mongodb.ddl.ddl_commands import NAMESPACE_NOT_FOUND, UUID_MISMATCH, DdlCommand, Target, commands
 from sink.mongodb.ddl.ddl_effect import DdlEffect, effect, refusal
 from sink.mongodb.ddl.table_spread import TableSpread
-from sink.mongodb.errors import code_of, duplicate_key, translate, translated
+from sink.mongodb.target_errors import code_of, duplicate_key, translate, translated
 
 _log = structlog.get_logger(__name__)
 

@@ -23,7 +23,7 @@ from changefeed.table import TableName
 from changefeed.table_layout import TableLayout
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_commands import DdlCommand
-from sink.mongodb.errors import translate, translated
+from sink.mongodb.target_errors import translate, translated
 
 _MOST_ON_A_SHARD = 16
 

@@ -27,7 +27,6 @@ from changefeed.records.status import LetterTotals
 from changefeed.table import TableId
 from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
-from sink.mongodb.errors import translated
 from sink.mongodb.letters.dead_letter import (
     beginning_with,
     letters_of,
@@ -38,6 +37,7 @@ from sink.mongodb.letters.dead_letter import (
     text_of,
 )
 from sink.mongodb.letters.open_letters import LetterBox
+from sink.mongodb.target_errors import translated
 
 _SECONDS = 20.0
 _AT_ONCE = 1_000

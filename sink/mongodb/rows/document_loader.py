@@ -27,10 +27,10 @@ from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from sink.mongodb.commander import Commander, Permit
 from sink.mongodb.connection import Client, holds_documents
-from sink.mongodb.errors import translated
 from sink.mongodb.refusal import refusal_of
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time
+from sink.mongodb.target_errors import translated
 from sink.receipt import Receipt
 from sink.row import RowChange, TargetTable
 

@@ -20,7 +20,6 @@ from changefeed.documents.row_key import row_key
 from changefeed.errors import RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
 from sink.mongodb.commander import Commander, Send
-from sink.mongodb.errors import refusal_in, refused_with
 from sink.mongodb.refusal import RefusedRow, told
 from sink.mongodb.rows.bulk_command import exchange_commands, found_command
 from sink.mongodb.rows.bulk_plan import Batch, Limits
@@ -39,6 +38,7 @@ from sink.mongodb.rows.row_place import (
     spread,
 )
 from sink.mongodb.rows.statements.document_edit import changed
+from sink.mongodb.target_errors import refusal_in, refused_with
 from sink.row import FetchRow, RowChange, SourceRow, TargetTable
 
 _ID = "_id"

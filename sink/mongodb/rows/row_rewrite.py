@@ -22,7 +22,6 @@ from pymongo.errors import OperationFailure
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from sink.mongodb.commander import Commander, Send
-from sink.mongodb.errors import refusal_in, refused_with
 from sink.mongodb.refusal import DOLLAR_NAME, IMMUTABLE, NO_TRANSACTION, RefusedRow, told
 from sink.mongodb.rows.batch_sender import BatchSender
 from sink.mongodb.rows.bulk_command import (
@@ -38,6 +37,7 @@ from sink.mongodb.rows.bulk_command import (
 from sink.mongodb.rows.row_place import own_filter
 from sink.mongodb.rows.statements.document_edit import changed, fits
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time
+from sink.mongodb.target_errors import refusal_in, refused_with
 from sink.row import RowChange
 
 _NOTHING = bson.encode({})

@@ -27,7 +27,6 @@ from changefeed.event import RowType
 from changefeed.table import TableId
 from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander, TakesTooLong
-from sink.mongodb.errors import about_a_row, refused_with
 from sink.mongodb.letters.open_letters import OpenLetters
 from sink.mongodb.refusal import Refusal, RefusedRow, Resolution, resolution, told
 from sink.mongodb.rows.batch_sender import BatchSender, Sent, SideBySide
@@ -47,6 +46,7 @@ from sink.mongodb.rows.row_place import Move, spread
 from sink.mongodb.rows.row_rewrite import RowRewrite
 from sink.mongodb.rows.statements.update_translation import Inexpressible
 from sink.mongodb.rows.unexplained import MISSING
+from sink.mongodb.target_errors import about_a_row, refused_with
 from sink.row import RowChange, Turns, Write, WriteResult
 
 _MISSHAPEN = "its document has another shape"

@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from cli.connection import Connection, ServerAddress
+from cli.channel import Connection, ServerAddress
 from cli.output import ExitCode, Failure
 from devstack.mongodb.server import Client
 from tests.certificates import Certificates

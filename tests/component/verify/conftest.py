@@ -13,7 +13,7 @@ from changefeed.config.configuration import Configuration
 from devstack.mongodb.server import Client
 from sink.mongodb.connection import connect as connect_to_target
 from tests.component.verify.verified import Heard, Sides, Verified, Verify
-from verify.replication import Checkpoints
+from verify.replication import Checkpoints, Replication
 from verify.sides import open_compared_source
 from verify.verification import Verification, Wishes
 
@@ -37,7 +37,7 @@ def verify(source_uri: str, target_uri: str, database: str) -> Iterator[Verify]:
                 target=target,
                 listener=heard,
                 wishes=wishes or Wishes(),
-                checkpoints=checkpoints,
+                replication=Replication(checkpoints=checkpoints),
             )
             return Verified(verification.run(), heard)
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 import yaml
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from cli.connection import Connection, ServerAddress
+from cli.channel import Connection, ServerAddress
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.protocol import EtcdConfig
 from tests.component.node.server_process import Server

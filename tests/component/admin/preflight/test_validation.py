@@ -12,7 +12,7 @@ import yaml
 from bson.binary import Binary
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from cli.connection import Connection, ServerAddress
+from cli.channel import Connection, ServerAddress
 from devstack.mongodb.replica_set import ReplicaSet
 from tests.component.node.server_process import Server
 from tests.secured import secured_pair

@@ -25,7 +25,7 @@ from changefeed.errors import (
     SluiceError,
 )
 from credentials.redaction import keep_secret, reveal
-from sink.mongodb.errors import answer_of, duplicate_key, translate, translated
+from sink.mongodb.target_errors import answer_of, duplicate_key, translate, translated
 from tests.unit.changefeed.driver_texts import real_errors
 
 

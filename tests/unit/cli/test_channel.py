@@ -10,7 +10,7 @@ import pytest
 
 from admin.services.rpc import CODE_KEY
 from changefeed.errors import ConflictError, CoordinationUnavailable, NotFoundError, SinkUnavailable, SluiceError
-from cli.connection import Connection, ServerAddress
+from cli.channel import Connection, ServerAddress
 from cli.output import ExitCode, Failure
 
 
