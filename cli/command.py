@@ -191,3 +191,15 @@ def _end(code: ExitCode, lines: tuple[str, ...]) -> None:
         for line in rest:
             typer.echo(line, err=True)
     raise SystemExit(int(code))
+
+
+def read_configuration(file: str | None, config: str | None, verb: str) -> str:
+    if (file is None) == (config is None):
+        raise Failure(ExitCode.USAGE, f"give one configuration file to {verb}, as an argument or with --config")
+    path = file or config or ""
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise Failure(ExitCode.USAGE, f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Failure(ExitCode.USAGE, f"{path}: is not UTF-8 text") from None

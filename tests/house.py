@@ -3,9 +3,6 @@
 - A module whose docstring says `Pure` in its first line, or whose folder's docstring does, imports no I/O, clock, randomness or logging,
   no module of the product that is not pure, and reads no clock.
 - A class name is unique in the product.
-
-With `--all` also:
-
 - A module has at most 400 lines.
 - A base name, such as `errors.py`, stands at most twice in the product.
 - A constructor takes at most six parameters. Those count that are written as `__init__`, and those of dataclasses that keep a state of their
@@ -52,14 +49,14 @@ _MOST_LINES, _MOST_NAMESAKES, _MOST_PARAMETERS = 400, 2, 6
 def main() -> int:
     modules = modules_of((*PRODUCT, "bench", "devstack"))
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
-    breaches = [*_purity(trees), *_class_names(trees)]
-    if "--all" in sys.argv:
-        product = modules_of(PRODUCT)
-        breaches += [
-            *_long_modules(product),
-            *_namesakes(product),
-            *_constructors({name: trees[name] for name in product}),
-        ]
+    product = modules_of(PRODUCT)
+    breaches = [
+        *_purity(trees),
+        *_class_names(trees),
+        *_long_modules(product),
+        *_namesakes(product),
+        *_constructors({name: trees[name] for name in product}),
+    ]
     for breach in breaches:
         print(breach)
     return 1 if breaches else 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +12,6 @@ import yaml
 from rich.live import Live
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from changefeed.capture import Capture
 from changefeed.config import yaml_text
 from changefeed.config.configuration import Configuration
 from changefeed.config.live_options import OPTIONS
@@ -32,6 +30,7 @@ from cli.command import (
     YesOption,
     confirm,
     connected,
+    read_configuration,
 )
 from cli.flags import Given, options_of
 from cli.output import (
@@ -239,7 +238,7 @@ def update(
     alone = bool(given.values) and file is None and config is None
     request = pb.UpdateChangefeedRequest(
         id=id,
-        configuration="" if alone else _checked(_read(file, config, "update")),
+        configuration="" if alone else _checked(read_configuration(file, config, "update")),
         expected_version=version,
         capture=given.values.get("capture", ""),
         routes=routes or "",
@@ -329,22 +328,10 @@ def _written(file: str | None, config: str | None, given: Given) -> str:
         if not given.values:
             raise Failure(ExitCode.USAGE, "give a configuration file, or --id, --source and --sink; see --help")
         return _checked(yaml.safe_dump(given.fields))
-    text = _read(file, config, "create")
+    text = read_configuration(file, config, "create")
     if given.values:
         text = yaml.safe_dump(merged(yaml_text.read(text), given.fields), sort_keys=False, allow_unicode=True)
     return _checked(text)
-
-
-def _read(file: str | None, config: str | None, verb: str) -> str:
-    if (file is None) == (config is None):
-        raise Failure(ExitCode.USAGE, f"give one configuration file to {verb}, as an argument or with --config")
-    path = file or config or ""
-    try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise Failure(ExitCode.USAGE, f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise Failure(ExitCode.USAGE, f"{path}: is not UTF-8 text") from None
 
 
 def _checked(text: str) -> str:
@@ -354,8 +341,7 @@ def _checked(text: str) -> str:
 
 
 def _captured(capture: str, reason: str) -> str:
-    """A node of the first release reports neither value; it has change streams only."""
-    return f"capture: {capture or Capture.CHANGE_STREAM}" + (f", since {reason}" if reason else "")
+    return f"capture: {capture}" + (f", since {reason}" if reason else "")
 
 
 def _tell(feed: pb.Changefeed, output: Output, line: str) -> None:
