@@ -32,7 +32,7 @@ from credentials.logging import Interruption
 from owner.changefeed_owner import ChangefeedOwner
 from owner.ddl.jobs import InFlightDdl
 from owner.losses import OplogLeft
-from owner.term import Clusters, OwnerTerm
+from owner.term import Clusters, OwnerTerm, TermPermit
 
 _log = structlog.get_logger()
 
@@ -148,10 +148,10 @@ class Owner:
             layout=self._layout,
             reader=Decoded(self._layout),
             clusters=self._connect(),
-            permit=self._permit,
+            permit=TermPermit(self._left),
             wake=self._hurry,
             margin=self._margin,
-            in_flight=InFlightDdl(self._permit),
+            in_flight=InFlightDdl(self._left),
         )
         unreadable = UnreadableChangefeeds(store, self._layout, self._margin)
         changefeeds: dict[ChangefeedId, ChangefeedOwner] = {}
@@ -171,7 +171,7 @@ class Owner:
                 changefeed.close()
             term.in_flight.wait(latest - time.monotonic())
 
-    def _permit(self) -> float:
+    def _left(self) -> float:
         return 0.0 if self.over else self._session.lost_at - time.monotonic()
 
     def _round(

@@ -11,6 +11,7 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
+from changefeed.errors import FencedError
 from changefeed.position import Position
 from changefeed.users import Principals
 from coordination.decoded import Decoded
@@ -46,6 +47,21 @@ class Clusters(Protocol):
     def open_sink(self, configuration: Configuration) -> Sink:
         """Reaches nothing yet."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class TermPermit:
+    """Says for how many seconds the owner of this term may still write downstream, and raises when it may not: not each sink counts the seconds."""
+
+    left: Callable[[], float]
+
+    def __call__(self) -> float:
+        left = self.left()
+        if left <= 0:
+            raise FencedError(
+                "the term of this owner has ended, so it writes nothing more; another node may be the owner"
+            )
+        return left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
