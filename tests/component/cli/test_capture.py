@@ -44,7 +44,10 @@ def queried(server: Server, id: str) -> dict[str, Any]:
 
 def test_auto_is_decided_once_and_shown(server: Server, feed: dict[str, Any]) -> None:
     text = yaml.safe_dump(feed)
-    assert server.sluice("changefeed", "validate", "-", input=text).stdout == f"no problems\n{_OPLOG_CAN_BE_READ}\n"
+    assert server.sluice("changefeed", "validate", "-", input=text).stdout.splitlines()[-2:] == [
+        _OPLOG_CAN_BE_READ,
+        "no problems",
+    ]
     created = server.sluice("changefeed", "create", "-", input=text)
     assert created.stdout == f"changefeed {feed['id']} created\n{_OPLOG_CAN_BE_READ}\n", created.stderr
     found = queried(server, feed["id"])
