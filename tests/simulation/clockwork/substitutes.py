@@ -28,7 +28,16 @@ import structlog
 
 from tests.simulation.clockwork.machine import Machine, Thread
 
-_PACKAGES = ("owner.", "processor.", "coordination.", "schema_store.", "sink.", "source.", "node.membership")
+_PACKAGES = (
+    "owner.",
+    "processor.",
+    "coordination.",
+    "schema_store.",
+    "sink.",
+    "source.",
+    "node.membership",
+    "credentials.logging",
+)
 EPOCH = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
 _LEAST = 1e-6
