@@ -162,7 +162,7 @@ def copy_chunk(step: CopyChunk, place: CopyPlace) -> ReadChunk:
         try:
             return _attempt(step, place, ReadWay.SNAPSHOT)
         except SnapshotLost as error:
-            _log.info("chunk_read_without_snapshot", chunk=str(step.chunk), reason=str(error))
+            _log.info("chunk_read_without_snapshot", chunk=str(step.chunk()), reason=str(error))
     return _attempt(step, place, ReadWay.WATERMARK)
 
 
@@ -172,7 +172,7 @@ def _attempt(step: CopyChunk, place: CopyPlace, way: ReadWay) -> ReadChunk:
         make_anew(place.creation, place.ddl)
     elif not place.creation.filled_in_place:
         place.loader.clear(step.range)
-    reader = place.source.chunk(step.chunk, way)
+    reader = place.source.chunk(step.chunk(only=step.schema.id if place.creation.shared else None), way)
     read, begun_at, documents, size, last = step.range, time.monotonic(), 0, 0, b""
     for batch in _ahead(reader.batches()):
         place.check_wanted()

@@ -48,11 +48,10 @@ class CopyChunk:
     limit_share: float = 1.0
     """Of the changefeed's `copy_limit`, for the executor that runs it."""
 
-    @property
-    def chunk(self) -> Chunk:
-        """What to read."""
+    def chunk(self, *, only: TableId | None = None) -> Chunk:
+        """What to read. `only`: of the table with this id."""
         table = self.schema.rows_at(self.schema.name)
-        return Chunk(table=table, range=self.range, whole=self.whole, not_before=self.not_before)
+        return Chunk(table=table, range=self.range, whole=self.whole, not_before=self.not_before, only=only)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,12 +39,12 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.row_key import LAST_KEY, KeyRange
 from changefeed.errors import InvariantError, SluiceError, SourceUnavailable
 from changefeed.position import Position
-from changefeed.table import TableName
+from changefeed.table import TableId, TableName
 from source.connection import Client
 from source.errors import translate
 from source.oplog.window import majority_time, newest_time
 from source.raw_find import Found, RawFind, key_of
-from source.tables.row_read import one_term
+from source.tables.row_read import name_of, one_term
 
 _MOST_DOCUMENTS = 5_000
 """In a reply, so that small documents too are read while others are loaded. Large documents fill a reply at 16 MB."""
@@ -80,12 +80,16 @@ class ReadWay(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """What to read: the table under its present name, `whole` in natural order, not earlier than `not_before`."""
+    """What to read: the table under its present name, `whole` in natural order, not earlier than `not_before`.
+
+    `only`: another table that has got the name meanwhile is not read. What was read of it would stay where the target's table also holds others.
+    """
 
     table: TableName
     range: KeyRange = field(default_factory=KeyRange)
     whole: bool = False
     not_before: Position
+    only: TableId | None = None
 
     def __str__(self) -> str:
         return f"chunk {self.range} of {self.table}"
@@ -186,7 +190,15 @@ class ChunkReader:
                     return
                 if self._way is ReadWay.SNAPSHOT:
                     self._after = self._until = self._time_of(found)
+                if not self._has_its_name():
+                    self.end()
+                    return
                 yield self._unseen(found.documents)
+
+    def _has_its_name(self) -> bool:
+        """Asked after a reply, so what it has is of the table. A table without its name has no documents, as for a server."""
+        only, table = self._chunk.only, self._chunk.table
+        return only is None or name_of(self._client, table.db, only, self._chunk.not_before.ts) == table.coll
 
     def _time_of(self, found: Found) -> ClusterTime:
         """For a name that does not exist, a server finds nothing and gives no time."""

@@ -71,14 +71,14 @@ def read_row(
     with translated(f"reading a row of {table} at {not_before} or later"):
         guard = {"collectionUUID": _uuid(id_)} if deployment_of(client).shows_all_ddl else {}
         for _ in range(_LOOKS):
-            name = _name(client, table.db, id_, not_before)
+            name = name_of(client, table.db, id_, not_before)
             if name is None:
                 with one_term(client, f"looking for {table}"):
-                    name = _name(client, table.db, id_, not_before)
+                    name = name_of(client, table.db, id_, not_before)
             if name is None:
                 return None
             row = _found(client, table.db, {"find": name, **find, **guard})
-            if row is not None and (guard or _name(client, table.db, id_, not_before) == name):
+            if row is not None and (guard or name_of(client, table.db, id_, not_before) == name):
                 return row
     raise SourceUnavailable(f"reading a row of {table}: the collection was renamed at each of {_LOOKS} attempts")
 
@@ -95,7 +95,7 @@ def _found(client: Client, database: str, command: dict[str, Any]) -> Row | None
     return Row(documents[0] if documents else None, ClusterTime.from_bson(reply["operationTime"]))
 
 
-def _name(client: Client, database: str, id_: TableId, not_before: ClusterTime) -> str | None:
+def name_of(client: Client, database: str, id_: TableId, not_before: ClusterTime) -> str | None:
     """The present name, within the database: a collection that is renamed into another database gets another UUID."""
     command = {"listCollections": 1, "filter": {"info.uuid": _uuid(id_)}}
     concern = {"level": "local", "afterClusterTime": not_before.to_bson()}

@@ -8,7 +8,7 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.position import Position
-from changefeed.table import TableName
+from changefeed.table import TableId, TableName
 from devstack.mongodb.server import Client
 from source.connection import connect
 from source.oplog.window import majority_time
@@ -56,3 +56,22 @@ def test_a_snapshot_whose_name_went_away_is_lost_and_not_taken_for_complete(
     ddl(source_client[database])
     with pytest.raises(SnapshotLost):
         list(batches)
+
+
+@pytest.mark.since("5.0")
+@pytest.mark.parametrize("way", ReadWay)
+def test_a_table_that_has_got_the_name_meanwhile_is_not_read_for_the_one_that_had_it(
+    way: ReadWay, source_uri: str, source_client: Client, database: str
+) -> None:
+    with connect(source_uri) as client:
+        source_client[database].create_collection("t")
+        [listed] = source_client[database].list_collections(filter={"name": "t"})
+        id_ = TableId(listed["info"]["uuid"].hex())
+        source_client[database]["t"].insert_one({"_id": 1})
+        chunk = Chunk(table=TableName(database, "t"), not_before=Position(majority_time(client)), only=id_)
+        assert [len(batch) for batch in ChunkReader(client, chunk, way).batches()] == [1]
+        source_client[database]["t"].drop()
+        source_client[database]["t"].insert_one({"_id": 2})
+        reader = ChunkReader(client, chunk, way)
+        assert list(reader.batches()) == []
+        assert reader.until >= reader.after
