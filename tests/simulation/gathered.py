@@ -6,7 +6,8 @@ another one has the name. All is chosen apart from everything else, so that seed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -108,24 +109,26 @@ def of_their_name(source: Tables) -> Iterable[Ddl]:
     return (ddl for ddl in source.ddls if ddl.type in kinds and any(name.db in GATHERED for name in ddl.names))
 
 
-def differences_of(collection: Collection | None, source: Tables) -> list[str]:
-    """Rows of a table that is gone may be there, as they were once: its copy may not have come to its end."""
-    living = {table.id: table for table in _gathered(source.tables.values())}
+def differences_of(collection: Collection | None, source: Tables, early: AbstractSet[TableId]) -> list[str]:
+    """Rows of a table that is gone may be there, as they were at its end. Tables that have ended `early`, in their copies or where they stood, may
+    be in any state.
+    """
+    living = {table.id for table in _gathered(source.tables.values())}
     if collection is None or not living:
         return ["the gathered table is missing"] * bool(living) + ["the gathered table is too much"] * (
             collection is not None
         )
-    return [
-        f"gathered row {key}: {part.rows.get(key)} instead of {due.get(key)}"
-        for id, part in parts(collection, source).items()
-        for due in [living[id].rows if id in living else _once(source, id, part)]
-        for key in sorted(due.keys() | part.rows.keys())
-        if part.rows.get(key) != due.get(key)
-    ]
-
-
-def _once(source: Tables, id: TableId, part: Collection) -> Mapping[Any, Row]:
-    return {key: row for key, row in part.rows.items() if source.versions.get(row["v"]) == row and id in source.by_id}
+    found = []
+    for id, part in parts(collection, source).items():
+        if id not in living and id in early:
+            continue
+        due = source.by_id[id].rows
+        found += [
+            f"gathered row {key}: {part.rows.get(key)} instead of {due.get(key)}"
+            for key in sorted(part.rows.keys() | (due.keys() if id in living else set()))
+            if part.rows.get(key) != due.get(key)
+        ]
+    return found
 
 
 def _gathered(tables: Iterable[Table]) -> Iterable[Table]:

@@ -36,6 +36,10 @@ class EtcdRecords:
         """Where the tables that were copied anew have begun again."""
         self.stragglers: dict[TableId, tuple[Straggler, int]] = {}
         """The stragglers by life, each with the revision of its record."""
+        self.broken_off: set[TableId] = set()
+        """The lives whose copies have begun and have not come to their end."""
+        self.stood: set[TableId] = set()
+        """The lives that have been behind once: their tables may end where they stand."""
         self.never_made: set[TableId] = set()
         """Tables whose create the target refused until they ended."""
         self.reports: dict[NodeId, PositionReport] = {}
@@ -61,7 +65,10 @@ class EtcdRecords:
         elif key.startswith(LAYOUT.assignments(FEED)):
             self._assigned(change)
         elif key.startswith(LAYOUT.copies(FEED)) and change.now and key.count("/") == LAYOUT.copies(FEED).count("/"):
-            self._count(f"copy {self._decode(CopyRecord, change.now).stage}")
+            stage = self._decode(CopyRecord, change.now).stage
+            note = self.broken_off.discard if stage is CopyStage.DONE else self.broken_off.add
+            note(TableId(child(key, LAYOUT.copies(FEED))))
+            self._count(f"copy {stage}")
         elif key.startswith(LAYOUT.stragglers(FEED)):
             self._fell_behind(TableId(child(key, LAYOUT.stragglers(FEED))), change.now)
         elif key.startswith(LAYOUT.positions(FEED)):
@@ -116,6 +123,7 @@ class EtcdRecords:
                 f"moves: {life} fails on {straggler.moved_from} and moves, as it did on {before.moved_from}"
             )
         self.stragglers[life] = straggler, now.mod_rev
+        self.stood.add(life)
         why = straggler.error.code if straggler.error else "a user asked for it"
         self._count(f"straggler: {f'stopped, {why}' if straggler.stopped else 'goes on, or waits for a DDL'}")
 

@@ -571,7 +571,8 @@ class Judge:
         differences = [f"{name} is missing" for name in due.keys() - found.keys()]
         differences += [f"{name} is too much" for name in found.keys() - due.keys()]
         if agreed.gathered:
-            differences += differences_of(self._cluster.target.collections.get(GATHERED_TARGET), self._source)
+            gathered = self._cluster.target.collections.get(GATHERED_TARGET)
+            differences += differences_of(gathered, self._source, self._etcd.broken_off | self._etcd.stood)
         for name in sorted(due.keys() & found.keys()):
             table, collection = due[name], found[name]
             rows = table.rows | collection.of_others
