@@ -2,7 +2,7 @@
 #
 #     docker build --build-arg BASE=python:3.11.13-slim-bookworm@sha256:... --tag sluice:0.1.0 .
 #
-# A release names the base's digest; docs/operations.md says where it comes from.
+# A release names the base's digest; docs/how-to/install.md says where it comes from.
 # Runs as 10001:10001 on a read-only root file system. What it writes goes to /tmp, which has to be writable.
 ARG BASE=python:3.11.13-slim-bookworm
 

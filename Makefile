@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SPARK_CLASSES := .venv/spark-classes.jsa
 # Each node of a test starts a JVM for Spark, which needs a third of the CPU with its classes ready to be mapped.
 test soak failover sinks versions chaos: export SPARK_SUBMIT_OPTS := -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
-.PHONY: help setup demo demo-files demo-kafka test soak failover sinks kubernetes chart versions chaos planted mutants nightly spark-classes simulate check fix proto scale bench lock clean
+.PHONY: help setup demo demo-files demo-kafka demo-return test soak failover sinks kubernetes chart versions chaos planted mutants nightly spark-classes simulate check docs fix proto scale bench lock clean browser
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -29,19 +29,25 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## Replicate a small shop while its schema changes, then compare both sides
+demo: setup  ## Three nodes replicate a small shop while its schema changes; the owner is killed; both sides are compared
 	@$(PY) -m devstack demo
 
-demo-files: setup  ## The same through files: changes and DDL as messages, from which another MongoDB is made and compared
-	@$(PY) -m devstack demo --files
+demo-files: setup  ## The same through files: changes and DDL as messages, from which another MongoDB is made and compared; CLUSTER=1: from two shards
+	@$(PY) -m devstack demo --files $(if $(CLUSTER),--cluster)
 
 demo-kafka: setup  ## The same through topics of a real Kafka broker
 	@$(PY) -m devstack demo --kafka
 
+browser:
+	@devstack/ensure-chromium
+
+demo-return: setup  ## A migration with a way back: users move to the target, write there, and return
+	@$(PY) -m devstack demo --return
+
 spark-classes: setup
 	@$(PY) -m devstack.spark.class_archive $(SPARK_CLASSES)
 
-test: spark-classes  ## Run all tests but those of `make nightly`; starts the services that it needs. ROOM=sink: only what can notice a change there
+test: spark-classes browser  ## Run all tests but those of `make nightly`; starts the services that it needs. ROOM=sink: only what can notice a change there
 	@files="$$($(if $(ROOM),$(PY) -m tests.rooms $(ROOM),true))" && $(PY) -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $$files
 
 nightly: setup  ## Run all that takes long, a row each, with a table at the end; goes on where it was ended. ROWS="soak chaos": these
@@ -77,12 +83,13 @@ planted: $(INSTALLED)  ## Look for each planted bug by the simulation; takes mos
 mutants: setup  ## Put faults into a copy of the product, one at a time, and say which tests see each; some only: ROOMS="owner sink"
 	$(PY) -m tests.mutants $(ROOMS)
 
-check: $(INSTALLED)  ## Check format, lint, types, import contracts, generated code (pyproject.toml says what each is for)
+check: $(INSTALLED)  ## Check format, lint, types, import contracts, the handbook's links, generated code (pyproject.toml says what each is for)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PY) -m tests.house
+	$(PY) -m tests.handbook
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT \
 	  && $(PROTOC) --python_out=$$fresh --pyi_out=$$fresh --grpc_python_out=$$fresh $(STUBS) \
 	  && diff -r --exclude=__pycache__ $$fresh/admin/stubs admin/stubs || { echo "admin/stubs differs from what proto/ generates: run make proto"; exit 1; }
@@ -90,6 +97,9 @@ check: $(INSTALLED)  ## Check format, lint, types, import contracts, generated c
 fix: $(INSTALLED)  ## Format, and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(INSTALLED)  ## Build the handbook as pages with search, in build/docs
+	$(BIN)/mkdocs build --strict
 
 proto: $(INSTALLED)  ## Generate the stubs of the admin API from proto/
 	rm -rf admin/stubs && mkdir -p admin/stubs

@@ -5,16 +5,20 @@
     none      given        those with a certificate of that CA, as operator
     given     any          those with a token, with the token's role (and with a certificate, if a CA is given)
 
-A token file has one line for each token, `role:token`; empty lines and lines that begin with # are ignored:
+A token file has one line for each token, `name:role:token`; empty lines and lines that begin with # are ignored:
 
-    viewer:9f8c2e5a6b1d4c7e
-    operator:1b6d9e3f8a2c5d7b
+    dashboard:viewer:9f8c2e5a6b1d4c7e
+    maria:operator:1b6d9e3f8a2c5d7b
+
+`Caller` is who asks, for the audit: named by the token, or else by the certificate. Lines `role:token` are read, too, and have no name: their
+callers are named after their line.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -26,7 +30,7 @@ from credentials.redaction import keep_secret
 from credentials.secrets import stamp
 
 _SHORTEST = 16
-_BEARER = "bearer "
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 _log = structlog.get_logger()
 
@@ -38,10 +42,38 @@ class Access(StrEnum):
     """May call all methods."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who makes a call, whatever door it comes through. Changes are recorded with it."""
+
+    name: str
+    access: Access
+    address: str = ""
+    """The host that the call comes from."""
+
+    def demand(self, needed: Access) -> None:
+        """Raises unless the caller has this access."""
+        if needed is Access.OPERATOR and self.access is not Access.OPERATOR:
+            raise NotPermitted(
+                f"this call needs the role operator, and the token of {self.name} has the role viewer; give --token-file a file with an "
+                "operator's token"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Credentials:
+    """What a caller shows: its token, if any, and the name in its client certificate, which TLS has verified."""
+
+    token: str | None = None
+    certificate: str = ""
+    address: str = ""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class AccessToken:
     access: Access
     secret: str
+    name: str = ""
 
 
 def read_tokens(text: str, *, name: str) -> tuple[AccessToken, ...]:
@@ -51,18 +83,25 @@ def read_tokens(text: str, *, name: str) -> tuple[AccessToken, ...]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        role, separator, secret = line.strip().partition(":")
-        if not separator or role not in tuple(Access):
-            problems.append(f"{name} line {number}: expected viewer:TOKEN or operator:TOKEN, found another form")
+        whose, separator, rest = line.strip().partition(":")
+        role, second, secret = rest.partition(":")
+        if separator and whose in tuple(Access):
+            whose, role, secret = f"line-{number}", whose, rest
+        if role not in tuple(Access) or not ((separator and second) or whose == f"line-{number}"):
+            problems.append(
+                f"{name} line {number}: expected NAME:viewer:TOKEN or NAME:operator:TOKEN, found another form"
+            )
+        elif not _NAME.fullmatch(whose):
+            problems.append(f"{name} line {number}: the name is not of up to 64 letters, digits and . _ - @")
         elif len(secret) < _SHORTEST or not secret.isascii() or " " in secret:
             problems.append(
                 f"{name} line {number}: the token is shorter than {_SHORTEST} characters, not ASCII or contains a space; "
                 "create one, for example with: openssl rand -hex 32"
             )
         else:
-            tokens.append(AccessToken(Access(role), secret))
+            tokens.append(AccessToken(Access(role), secret, whose))
     if not tokens and not problems:
-        problems.append(f"{name}: it contains no token; write a line role:token")
+        problems.append(f"{name}: it contains no token; write a line name:role:token")
     if problems:
         raise ConfigurationError(problems)
     return tuple(tokens)
@@ -96,6 +135,12 @@ class TokenFile:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError([f"{self._name}: {self._path} cannot be read ({type(error).__name__})"]) from None
         keep_secret(*(token.secret for token in tokens))
+        if unnamed := [token.name for token in tokens if token.name.startswith("line-")]:
+            _log.warning(
+                "tokens_without_names",
+                lines=unnamed,
+                hint="write name:role:token, so that the history of changes has names",
+            )
         return tokens
 
 
@@ -105,27 +150,17 @@ class Guard:
 
     tokens: Callable[[], tuple[AccessToken, ...]] | None = None
 
-    def demand(self, needed: Access, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Raises unless the caller has this access."""
+    def caller(self, shown: Credentials) -> Caller:
+        """Raises if these credentials admit nobody."""
         if self.tokens is None:
-            return
-        granted = self._granted(self.tokens(), dict(metadata))
-        if needed is Access.OPERATOR and granted is not Access.OPERATOR:
-            raise NotPermitted(
-                "this call needs the role operator, and the given token has the role viewer; give --token-file a file with an "
-                "operator's token"
-            )
-
-    @staticmethod
-    def _granted(tokens: tuple[AccessToken, ...], metadata: Mapping[str, str | bytes]) -> Access:
-        given = str(metadata.get("authorization", ""))
-        if not given.lower().startswith(_BEARER):
+            return Caller(name=shown.certificate or "anonymous", access=Access.OPERATOR, address=shown.address)
+        if shown.token is None:
             raise NotAuthenticated(
                 "this server requires a token; give its file with --token-file or SLUICE_TOKEN_FILE "
                 "(other clients: the metadata authorization: Bearer TOKEN)"
             )
-        secret = given[len(_BEARER) :].strip().encode()
-        found = [token.access for token in tokens if hmac.compare_digest(token.secret.encode(), secret)]
+        secret = shown.token.encode()
+        found = [token for token in self.tokens() if hmac.compare_digest(token.secret.encode(), secret)]
         if not found:
             raise NotAuthenticated("this server does not know the token; ask its operator for one")
-        return found[0]
+        return Caller(name=found[0].name, access=found[0].access, address=shown.address)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -20,8 +20,9 @@ from changefeed.lifecycle import ErrorReport, State
 from changefeed.records.ddl import DdlState
 from changefeed.records.node import Role
 from changefeed.records.requests import ChangefeedId
+from changefeed.records.sync_point import Verified
 from owner.etcd_view import OwnerView
-from owner.losses import OplogLeft
+from owner.source_watch import OplogLeft
 
 _FEED = ("changefeed",)
 _UNREADABLE = "unreadable"
@@ -74,6 +75,7 @@ class ClusterCollector(Collector):
         now, found = datetime.now(UTC), changefeeds.readable
         tables = {id: _tables(known) for id, known in found.items()}
         yield from _states(changefeeds, self._reader.serving.unwritable())
+        yield _info(found)
         yield from _gauges(found, now)
         yield from _lags(found, now)
         yield from _copies(found)
@@ -111,6 +113,14 @@ def _tables(known: OwnerView) -> int:
     return sum(len(assigned.record.tables) for assigned in known.assignments.values())
 
 
+def _info(found: Mapping[ChangefeedId, OwnerView]) -> Metric:
+    labels = (*_FEED, "sink", "capture")
+    family = GaugeMetricFamily("sluice_changefeed_info", "1, with its kinds in its labels", labels=labels)
+    for id, known in sorted(found.items()):
+        family.add_metric((id, known.info.configuration.sink.scheme, known.info.capture), 1)
+    return family
+
+
 def _gauges(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Metric]:
     begun = {id: known.status for id, known in found.items() if known.status and known.status.checkpoint}
     checkpoints = {id: status.checkpoint.ts.seconds for id, status in begun.items() if status.checkpoint}
@@ -123,8 +133,8 @@ def _gauges(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[
     ages = {
         id: max(now.timestamp() - at - delays.get(id, 0), 0) if lags.get(id, 1) else 0.0 for id, at in barriers.items()
     }
-    yield _by_changefeed("sluice_checkpoint_seconds", "Unix time of the checkpoint", checkpoints)
-    yield _by_changefeed("sluice_resolved_seconds", "Unix time up to which all DDL is known", resolved)
+    yield _by_changefeed("sluice_checkpoint_timestamp_seconds", "Unix time of the checkpoint", checkpoints)
+    yield _by_changefeed("sluice_resolved_timestamp_seconds", "Unix time up to which all DDL is known", resolved)
     yield _by_changefeed("sluice_barrier_age_seconds", "Age of the barrier; 0 while nothing is left to replicate", ages)
     held = {id: len(known.barrier.held) for id, known in found.items() if known.barrier}
     yield _by_changefeed("sluice_held_tables", "Tables that a DDL holds", held)
@@ -133,11 +143,51 @@ def _gauges(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[
     yield _by_changefeed("sluice_stopped_tables", "Tables that wait for a user", stopped)
     open_ddls = {id: sum(record.open for record in known.records.values()) for id, known in found.items()}
     yield _by_changefeed("sluice_open_ddls", "DDLs that are not done", open_ddls)
+    yield from _sync_points(found, now)
     letters = {id: known.status.letters for id, known in found.items() if known.status}
     counts = {id: totals.count for id, totals in letters.items()}
     yield _by_changefeed("sluice_dead_letters", "Rows that the target rejects at present", counts)
     sizes = {id: totals.bytes for id, totals in letters.items()}
     yield _by_changefeed("sluice_dead_letter_bytes", "Size of their dead letters", sizes)
+
+
+def _sync_points(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Metric]:
+    """Of the changefeeds that make some."""
+    every = {
+        id: o.every.span.total_seconds() for id, known in found.items() if (o := known.info.configuration.sync_points)
+    }
+    points = {id: found[id].sync for id in every}
+    ages = {
+        id: max(now - each.newest.made_at, timedelta(0)).total_seconds() for id, each in points.items() if each.newest
+    }
+    yield _by_changefeed("sluice_sync_point_age_seconds", "Age of the newest sync point", ages)
+    yield _by_changefeed("sluice_sync_point_every_seconds", "How often there should be one", every)
+    made = {id: each.made for id, each in points.items()}
+    yield _by_changefeed("sluice_sync_points_made", "Sync points since the changefeed began", made)
+    whole = {id: each.whole for id, each in points.items()}
+    yield _by_changefeed("sluice_sync_points_whole", "Of these, those that except no table", whole)
+    missed = {id: each.missed for id, each in points.items()}
+    yield _by_changefeed("sluice_sync_points_missed", "Sync points that were given up", missed)
+    held = {id: each.held_seconds for id, each in points.items()}
+    yield _by_changefeed("sluice_sync_held_seconds", "How long it was held for sync points in all", held)
+    yield from _verified(
+        {id: known.verified for id, known in found.items() if known.info.configuration.verify.continuous}
+    )
+
+
+def _verified(found: Mapping[ChangefeedId, Verified]) -> Iterator[Metric]:
+    """Of the changefeeds that are verified all the time."""
+    passes = {id: each.present for id, each in found.items() if each.present is not None}
+    different = {id: found[id].different for id in passes}
+    yield _by_changefeed("sluice_verify_different", "Differences of the newest whole pass, or of this one", different)
+    reordered = {id: each.done.reordered for id, each in passes.items()}
+    yield _by_changefeed("sluice_verify_reordered", "Documents with another order of fields, in this pass", reordered)
+    read = {id: each.done.bytes for id, each in passes.items()}
+    yield _by_changefeed("sluice_verify_pass_bytes", "What this pass has read of both sides", read)
+    due = {id: each.due_bytes for id, each in passes.items()}
+    yield _by_changefeed("sluice_verify_pass_due_bytes", "What this pass is to read of both sides", due)
+    numbers = {id: each.number for id, each in passes.items()}
+    yield _by_changefeed("sluice_verify_pass", "The number of this pass", numbers)
 
 
 def _lags(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Metric]:

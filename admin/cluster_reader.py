@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from changefeed.errors import CoordinationUnavailable, NotFoundError, RecordUnreadable, RetryableError
 from changefeed.event import DdlType
@@ -29,14 +28,13 @@ from changefeed.table import TableId, TableSchema, defined
 from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.election import ElectedOwner, owner_in
-from coordination.layout import Layout, child
+from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.view import View
 from owner import etcd_view
 from owner.etcd_view import OwnerView
 from owner.tables.known_tables import KnownTables
 from owner.tables.progress import TableProgress
-from schema_store.store import SchemaStore
 
 _PATIENCE = timedelta(seconds=2)
 _PATIENCE_FOR_ALL = timedelta(seconds=10)
@@ -51,6 +49,9 @@ class ChangefeedTables:
 
     living: tuple[TableSchema, ...]
     progress: TableProgress
+    bases: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    records: Mapping[Position, DdlRecord] = field(default_factory=dict)
+    """What they were derived from."""
 
     def of(self, table: TableId) -> Position | None:
         """None for a table without rows, as a view, or without a node."""
@@ -82,6 +83,7 @@ class ClusterView:
         self._view = view
         self._reader = reader
         self._layout = layout
+        self._changefeeds: Changefeeds | None = None
 
     @property
     def owner(self) -> ElectedOwner | None:
@@ -93,9 +95,7 @@ class ClusterView:
 
     @property
     def ids(self) -> list[ChangefeedId]:
-        groups = self._view.groups_below(self._layout.changefeeds)
-        found = (group for group in groups if self._view.get(f"{group}info") is not None)
-        return [ChangefeedId(child(group, self._layout.changefeeds)) for group in found]
+        return self._reader.changefeeds(self._view)
 
     def changefeed(self, id: ChangefeedId) -> OwnerView:
         try:
@@ -109,7 +109,9 @@ class ClusterView:
 
     def changefeeds(self) -> Changefeeds:
         """Each is read by itself: one whose records cannot be read hides no other."""
-        found = Changefeeds()
+        if self._changefeeds is not None:
+            return self._changefeeds
+        found = self._changefeeds = Changefeeds()
         for id in self.ids:
             try:
                 found.readable[id] = self.changefeed(id)
@@ -146,6 +148,10 @@ class ClusterReader:
         with self._lock:
             yield ClusterView(self._newest(at_least, reports), self._decoded, self.layout)
 
+    def changefeed(self, id: ChangefeedId, at_least: int = 0) -> OwnerView:
+        with self.read(at_least) as view:
+            return view.changefeed(id)
+
     def _newest(self, at_least: int, whole: bool) -> View:
         if self.mirror.view().revision >= at_least and not self.mirror.current:
             reason = self.mirror.interrupted_by or "it has just started"
@@ -162,15 +168,18 @@ def unreadable(reader: ClusterReader) -> list[str]:
         return []
 
 
-def tables_of(known: OwnerView) -> ChangefeedTables:
+def tables_of(known: OwnerView, before: ChangefeedTables | None = None) -> ChangefeedTables:
+    """`before`: of an earlier view of the same changefeed; then only what has changed since is visited."""
     if known.status is None or known.status.checkpoint is None:
         return ChangefeedTables(living=(), progress=TableProgress())
-    replicated = KnownTables(known.bases, known.records.values()).replicated
-    versions = SchemaStore.from_records(known.bases.values(), known.records.values()).versions
-    living = tuple(schema for _, schema in versions.living())
+    floor, nodes = known.floor(known.status.checkpoint), known.nodes({})
+    if before is not None and before.bases is known.bases and before.records is known.records:
+        return replace(before, progress=before.progress.next(before.progress.tables, nodes, floor))
+    tables = KnownTables(known.bases, known.records.values())
+    living = tuple(schema for _, schema in tables.settled)
     living += _about_to_begin_again(known.records.values(), {schema.id for schema in living})
-    floor = known.floor(known.status.checkpoint)
-    return ChangefeedTables(living=living, progress=TableProgress().next(replicated, known.nodes({}), floor))
+    progress = TableProgress().next(tables.replicated, nodes, floor)
+    return ChangefeedTables(living=living, progress=progress, bases=known.bases, records=known.records)
 
 
 def _about_to_begin_again(records: Iterable[DdlRecord], living: AbstractSet[TableId]) -> tuple[TableSchema, ...]:
@@ -198,7 +207,7 @@ class Changes:
     def __init__(
         self,
         reader: ClusterReader,
-        context: Any,
+        when_over: Callable[[Callable[[], None]], bool],
         stopping: threading.Event,
         ended: Callable[[], None],
         every: timedelta = timedelta(milliseconds=250),
@@ -211,15 +220,13 @@ class Changes:
         self._again = again.total_seconds()
         self._seen: tuple[int, ErrorReport | None] | None = None
         self._over = threading.Event()
-        if not context.add_callback(self._over.set):
+        if not when_over(self._over.set):
             self._over.set()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended()
 
     def wait(self) -> bool:

@@ -18,31 +18,19 @@ _TEXT = "text/plain; charset=utf-8"
 _log = structlog.get_logger()
 
 
-class HttpServer:
-    """Listens between `start` and `stop`.
-
-    `not_ready` returns why the node is not ready, or an empty text; `remarks` what a user should know of a cluster that is, none as a rule.
-    """
+class HttpListener:
+    """A server of the standard library. It listens between `start` and `stop`. `option`: that of the node which has its address."""
 
     def __init__(
-        self,
-        address: str,
-        registry: CollectorRegistry,
-        not_ready: Callable[[], str],
-        remarks: Callable[[], Iterable[str]] = tuple,
+        self, option: str, address: str, name: str, open: Callable[[tuple[str, int]], ThreadingHTTPServer]
     ) -> None:
         host, _, port = address.rpartition(":")
-        answers = _Answers(registry, not_ready, remarks)
-
-        class Handler(_Handler):
-            answer = staticmethod(answers.to)
-
         try:
-            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
+            self._server = open((host.strip("[]"), int(port)))
         except OSError as error:
-            raise ConfigurationError([f"http_address: cannot listen on {address}: {error.strerror}"]) from error
+            raise ConfigurationError([f"{option}: cannot listen on {address}: {error.strerror}"]) from error
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, name=name, daemon=True)
 
     @property
     def port(self) -> int:
@@ -57,6 +45,24 @@ class HttpServer:
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
+
+
+class HttpServer(HttpListener):
+    """`not_ready` returns why the node is not ready, or an empty text; `remarks` what a user should know of a cluster that is, none as a rule."""
+
+    def __init__(
+        self,
+        address: str,
+        registry: CollectorRegistry,
+        not_ready: Callable[[], str],
+        remarks: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        answers = _Answers(registry, not_ready, remarks)
+
+        class Handler(_Handler):
+            answer = staticmethod(answers.to)
+
+        super().__init__("http_address", address, "http", lambda at: ThreadingHTTPServer(at, Handler))
 
 
 Answer = tuple[HTTPStatus, str, bytes]

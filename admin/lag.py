@@ -32,7 +32,11 @@ class TableLag:
 
 def lag_at(status: ChangefeedStatus, place: Position | None, now: datetime) -> timedelta | None:
     """Of a table at `place`; None for a table without a node. None before the changefeed has started."""
-    lag = status.lag(now)
+    return beside(status, status.lag(now), place)
+
+
+def beside(status: ChangefeedStatus, lag: timedelta | None, place: Position | None) -> timedelta | None:
+    """The same where the changefeed's `lag` is known."""
     if lag is None or place is None or status.checkpoint is None:
         return lag
     ahead = timedelta(seconds=place.ts.seconds - status.checkpoint.ts.seconds)

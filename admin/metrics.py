@@ -9,9 +9,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -21,7 +22,7 @@ from admin.cluster_reader import ClusterReader
 from changefeed.event import RowTally
 from changefeed.records.copy import CopiedChunk
 from changefeed.records.requests import ChangefeedId
-from owner.losses import OplogLeft
+from owner.source_watch import OplogLeft
 from processor.spark.jvm import SparkHealth
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -33,53 +34,32 @@ class Metrics:
     """Uses a registry of its own, without the metrics of other libraries in the process."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # they are a series more for each counter
         registry = self.registry = CollectorRegistry()
-        self._events = Counter("sluice_events", "Row events applied downstream", (*_FEED, "type"), registry=registry)
-        self._bytes = Counter("sluice_bytes", "Bytes of change events read", _FEED, registry=registry)
-        self._window_seconds = Histogram(
-            "sluice_window_seconds", "How long a window's job ran", _FEED, buckets=_SECONDS, registry=registry
+        counter = partial(Counter, labelnames=_FEED, registry=registry)
+        histogram = partial(Histogram, labelnames=_FEED, buckets=_SECONDS, registry=registry)
+        self._events = counter("sluice_events", "Row events applied downstream", labelnames=(*_FEED, "type"))
+        self._bytes = counter("sluice_bytes", "Bytes of change events read")
+        self._window_seconds = histogram("sluice_window_seconds", "How long a window's job ran")
+        self._window_bytes = histogram("sluice_window_bytes", "Bytes of change events in a window", buckets=_BYTES)
+        self._windows_failed = counter("sluice_windows_failed", "Windows that ended with an error")
+        self._retries = counter("sluice_sink_retries", "Commands sent downstream again")
+        self._messages = counter("sluice_sink_messages", "Messages that a sink of messages has durably")
+        self._message_bytes = counter(
+            "sluice_sink_bytes", "Their bytes: of files as they are stored, in topics of keys and values"
         )
-        self._window_bytes = Histogram(
-            "sluice_window_bytes", "Bytes of change events in a window", _FEED, buckets=_BYTES, registry=registry
-        )
-        self._windows_failed = Counter(
-            "sluice_windows_failed", "Windows that ended with an error", _FEED, registry=registry
-        )
-        self._retries = Counter("sluice_sink_retries", "Commands sent downstream again", _FEED, registry=registry)
-        self._messages = Counter(
-            "sluice_sink_messages", "Messages that a sink of messages has durably", _FEED, registry=registry
-        )
-        self._message_bytes = Counter(
-            "sluice_sink_bytes",
-            "Their bytes: of files as they are stored, in topics of keys and values",
-            _FEED,
-            registry=registry,
-        )
-        self._confirm_seconds = Histogram(
+        self._confirm_seconds = histogram(
             "sluice_sink_confirm_seconds",
             "How long tasks waited at the end of a window until the sink had their messages",
-            _FEED,
-            buckets=_SECONDS,
-            registry=registry,
         )
-        self._commit_seconds = Histogram(
-            "sluice_sink_commit_seconds",
-            "How long it took to commit a window to a sink of messages",
-            _FEED,
-            buckets=_SECONDS,
-            registry=registry,
+        self._commit_seconds = histogram(
+            "sluice_sink_commit_seconds", "How long it took to commit a window to a sink of messages"
         )
-        self._divergences = Counter(
-            "sluice_divergences", "Events that did not fit the document downstream", _FEED, registry=registry
-        )
-        self._skipped = Counter(
-            "sluice_skipped_changes", "Replayed changes that did not fit a newer row", _FEED, registry=registry
-        )
-        self._rejected = Counter("sluice_rejected_rows", "Rows that the target refused", _FEED, registry=registry)
-        self._copied_documents = Counter(
-            "sluice_copied_documents", "Documents that initial copies have written", _FEED, registry=registry
-        )
-        self._copied_bytes = Counter("sluice_copied_bytes", "Their bytes", _FEED, registry=registry)
+        self._divergences = counter("sluice_divergences", "Events that did not fit the document downstream")
+        self._skipped = counter("sluice_skipped_changes", "Replayed changes that did not fit a newer row")
+        self._rejected = counter("sluice_rejected_rows", "Rows that the target refused")
+        self._copied_documents = counter("sluice_copied_documents", "Documents that initial copies have written")
+        self._copied_bytes = counter("sluice_copied_bytes", "Their bytes")
         self._of_changefeeds = (
             *(self._events, self._bytes, self._window_seconds, self._window_bytes, self._windows_failed, self._retries),
             *(self._messages, self._message_bytes, self._confirm_seconds, self._commit_seconds),
@@ -134,9 +114,7 @@ class Metrics:
         self._leads.set(leads)
 
     def describe_cluster(
-        self,
-        reader: ClusterReader,
-        oplog_left: Callable[[], Mapping[ChangefeedId, OplogLeft]],
+        self, reader: ClusterReader, oplog_left: Callable[[], Mapping[ChangefeedId, OplogLeft]]
     ) -> None:
         """`oplog_left` returns the last result of the owner's oplog-window guard."""
         self._writable.set_function(lambda: float(reader.serving.unwritable() is None))

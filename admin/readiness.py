@@ -5,17 +5,18 @@ the source:
 
     it does not run, has an error, or has not begun      a copy is running        tables wait for a user (unless they are to be left)
     tables are behind the others       DDLs are not done, an index is being built           rows that the target refuses
-    it would take longer than the user allows
+    it would take longer than the user allows                                               the way back that the user asks for is impossible
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from changefeed.event import DdlType
 from changefeed.lifecycle import State
+from changefeed.printable import named
 from changefeed.records.ddl import DdlRecord, DdlState
 from changefeed.records.requests import ChangefeedId
 from changefeed.records.status import ChangefeedStatus
@@ -23,7 +24,6 @@ from changefeed.records.status import ChangefeedStatus
 _LEAST = timedelta(seconds=1)
 """An owner and its nodes need so long to see the end and to report that it is reached."""
 _OF_AN_EXPIRY = timedelta(milliseconds=20)
-_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,9 @@ class CutOverFacts:
     open_ddls: Sequence[DdlRecord] = ()
     rejected: int = 0
     expiries: int = 0
+    way_back: Sequence[str] = ()
+    """What keeps the way back from being made. `notes`: what a user should know of it."""
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ def readiness_of(facts: CutOverFacts, now: datetime, *, within: timedelta, leave
             findings=(CutOverFinding("finished", "it has finished", in_the_way=False),), takes=timedelta(0)
         )
     findings = [*_of_its_state(facts), *_of_its_tables(facts, leave_stopped=leave_stopped), *_of_its_ddls(facts)]
+    findings += (CutOverFinding("way_back", problem) for problem in facts.way_back)
     if facts.rejected:
         rows = "1 row is" if facts.rejected == 1 else f"{facts.rejected:,} rows are"
         findings.append(
@@ -81,6 +85,7 @@ def readiness_of(facts: CutOverFacts, now: datetime, *, within: timedelta, leave
     if takes is not None and takes > within:
         slow = f"it would take about {takes.total_seconds():.0f} s, since it lags by {(lag or takes).total_seconds():.0f} s"
         findings.append(CutOverFinding("lag", f"{slow}; wait until it has caught up, or allow more (--within)"))
+    findings += (CutOverFinding("way_back", note, in_the_way=False) for note in facts.notes)
     if facts.expiries:
         findings.append(
             CutOverFinding("expiry", f"expiries to be restored at the end: {facts.expiries:,}", in_the_way=False)
@@ -107,13 +112,11 @@ def _of_its_tables(facts: CutOverFacts, *, leave_stopped: bool) -> Iterator[CutO
         hint = "they are left as they are" if leave_stopped else "resume them, or leave them (--leave-stopped)"
         yield CutOverFinding(
             "stopped",
-            f"{_count(len(facts.stopped), 'table')} waiting for a user: {_named(facts.stopped)}; {hint}",
+            f"{_count(len(facts.stopped), 'table')} waiting for a user: {named(facts.stopped)}; {hint}",
             not leave_stopped,
         )
     if facts.behind:
-        yield CutOverFinding(
-            "behind", f"{_count(len(facts.behind), 'table')} behind the others: {_named(facts.behind)}"
-        )
+        yield CutOverFinding("behind", f"{_count(len(facts.behind), 'table')} behind the others: {named(facts.behind)}")
 
 
 def _of_its_ddls(facts: CutOverFacts) -> Iterator[CutOverFinding]:
@@ -122,11 +125,11 @@ def _of_its_ddls(facts: CutOverFacts) -> Iterator[CutOverFinding]:
     building = [record for record in waiting if _builds(record)]
     if building:
         yield CutOverFinding(
-            "index", f"{_count(len(building), 'index build')} running at the target: {_named(map(_text, building))}"
+            "index", f"{_count(len(building), 'index build')} running at the target: {named(map(_text, building))}"
         )
     others = [record for record in waiting if not _builds(record)]
     if others:
-        yield CutOverFinding("ddl", f"{_count(len(others), 'schema change')} not done: {_named(map(_text, others))}")
+        yield CutOverFinding("ddl", f"{_count(len(others), 'schema change')} not done: {named(map(_text, others))}")
 
 
 def _builds(record: DdlRecord) -> bool:
@@ -139,9 +142,3 @@ def _text(record: DdlRecord) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"1 {what} is" if number == 1 else f"{number:,} {what}s are"
-
-
-def _named(names: Iterable[str]) -> str:
-    found = list(names)
-    more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
-    return ", ".join(found[:_MOST_NAMED]) + more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from admin.access import Guard
 from admin.cluster_reader import ClusterReader
 from admin.desired.desired_store import DesiredStore
+from admin.diagnosis import Diagnosis
 from admin.services.changefeed_service import ChangefeedService
 from admin.services.node_service import ClusterService, NodeService
 from admin.services.table_service import DdlService, TableService
@@ -36,6 +38,17 @@ _MOST_REQUEST_BYTES = 1 << 20
 """A configuration is a page of text; etcd accepts no larger value."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """For another door of the node, which calls their methods with an `AdmittedCall`."""
+
+    changefeeds: ChangefeedService
+    nodes: NodeService
+    tables: TableService
+    ddls: DdlService
+    verifications: VerifyService
+
+
 class AdminServer:
     """Listens between `start` and `stop`."""
 
@@ -47,7 +60,7 @@ class AdminServer:
         store: DesiredStore,
         guard: Guard,
         tls: ServerTls | None,
-        version: str,
+        diagnosis: Diagnosis,
     ) -> None:
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(_THREADS, "admin")
@@ -57,15 +70,21 @@ class AdminServer:
             options=(("grpc.max_receive_message_length", _MOST_REQUEST_BYTES), ("grpc.so_reuseport", 0)),
         )
         self._health = health.HealthServicer()
-        changefeeds = ChangefeedService(guard, reader, store, self._stopping)
-        nodes, tables = NodeService(guard, reader, store), TableService(guard, reader, store)
-        ddls, cluster = DdlService(guard, reader, store), ClusterService(guard, reader, version)
-        rpc.add_ChangefeedServiceServicer_to_server(changefeeds, self._server)  # type: ignore[no-untyped-call]  # generated
+        self.services = Services(
+            changefeeds=ChangefeedService(guard, reader, store, self._stopping),
+            nodes=NodeService(guard, reader, store, diagnosis),
+            tables=TableService(guard, reader, store),
+            ddls=DdlService(guard, reader, store),
+            verifications=VerifyService(guard, reader, store, self._stopping),
+        )
+        nodes, tables, ddls = self.services.nodes, self.services.tables, self.services.ddls
+        cluster = ClusterService(guard, reader, diagnosis.version)
+        rpc.add_ChangefeedServiceServicer_to_server(self.services.changefeeds, self._server)  # type: ignore[no-untyped-call]  # generated
         rpc.add_NodeServiceServicer_to_server(nodes, self._server)  # type: ignore[no-untyped-call]  # generated
         rpc.add_TableServiceServicer_to_server(tables, self._server)  # type: ignore[no-untyped-call]  # generated
         rpc.add_DdlServiceServicer_to_server(ddls, self._server)  # type: ignore[no-untyped-call]  # generated
         rpc.add_ClusterServiceServicer_to_server(cluster, self._server)  # type: ignore[no-untyped-call]  # generated
-        verifications = VerifyService(guard, reader, store, self._stopping)
+        verifications = self.services.verifications
         verify_pb2_grpc.add_VerifyServiceServicer_to_server(verifications, self._server)  # type: ignore[no-untyped-call]  # generated
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         files = (pb.DESCRIPTOR, verify_pb2.DESCRIPTOR)
@@ -98,8 +117,22 @@ class AdminServer:
                 else self._server.add_insecure_port(address)
             )
         except RuntimeError as error:
-            raise ConfigurationError([f"admin.address: cannot listen on {address}: {error}"]) from error
+            raise ConfigurationError(
+                [f"admin.address: cannot listen on {address}: {_why_taken(address) or error}"]
+            ) from None
         return int(port)
+
+
+def _why_taken(address: str) -> str:
+    """GRPC only says that it failed."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_server(
+            (host.strip("[]"), int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        ).close()
+    except OSError as error:
+        return error.strerror or ""
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

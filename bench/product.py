@@ -25,6 +25,7 @@ from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records.copy import CopyRecord, CopyStage
 from changefeed.records.ddl import DdlRecord
+from changefeed.records.node import NodeRecord
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState, TableVerb
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
@@ -161,6 +162,11 @@ class Product:
         for found in self.etcd.range(self.layout.copies(id)).items:
             if found.key.count("/") == self.layout.copies(id).count("/"):
                 self._store.ask(id, TableId(found.key.rpartition("/")[2]), TableVerb.RECOPY)
+
+    def admin_address(self) -> str:
+        """Of one of the nodes."""
+        found = self.etcd.range(self.layout.nodes).items[0]
+        return decode(NodeRecord, found).admin_address
 
     def ddls(self, id: ChangefeedId) -> list[DdlRecord]:
         return [decode(DdlRecord, found) for found in self.etcd.range(self.layout.ddls(id)).items]

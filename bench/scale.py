@@ -38,9 +38,9 @@ from coordination.parts import assignment_puts, report_txns
 from coordination.task_fence import BUDGET
 from owner.ddl.execution import Applied, DdlProgress
 from owner.ddl.scope import DdlClassifier
-from owner.decision import Decision, PublishBarrier, RecordDdls, ReleaseDdls, decide
+from owner.decision.decide import Decision, PublishBarrier, RecordDdls, ReleaseDdls, decide
+from owner.decision.state import ChangefeedState
 from owner.etcd_writes import whole_parts
-from owner.state import ChangefeedState
 from owner.tables import scheduler
 from owner.tables.node_standings import NodeStandings
 from owner.tables.progress import Floor, NodeState, TableProgress

@@ -19,24 +19,13 @@ class Capture(StrEnum):
 ASKED_FOR = (Capture.AUTO, Capture.OPLOG, Capture.CHANGE_STREAM)
 """What a user may write."""
 
-DECIDED = frozenset({Capture.OPLOG, Capture.CHANGE_STREAM, Capture.SHARD_OPLOGS})
-"""The possible decisions."""
-
-_DIGITS_OF_A_PLACE = 8
-"""The length of a place in the oplog. Resume tokens are longer."""
-OF_A_SHARD = "-"
-"""Begins the token of a DDL of a sharded cluster, so that it sorts before all rows of its cluster time."""
+_DIGITS = {Capture.OPLOG: 8, Capture.SHARD_OPLOGS: 24}
+"""Of a place. Resume tokens are longer."""
 
 
 def names_place(capture: Capture, token: str) -> bool:
     """Whether a position's token is valid for this capture: inside a cluster time, each capture names places in its own way."""
     if not token:
         return True
-    short = len(token) == _DIGITS_OF_A_PLACE
-    match capture:
-        case Capture.OPLOG:
-            return short
-        case Capture.SHARD_OPLOGS:
-            return short or token.startswith(OF_A_SHARD)
-        case _:
-            return not short and not token.startswith(OF_A_SHARD)
+    digits = len(token.partition(".")[0])  # behind a dot is which of several DDLs of one operation it is
+    return digits == _DIGITS[capture] if capture in _DIGITS else digits not in _DIGITS.values()

@@ -14,11 +14,13 @@ SluiceError
 │   ├── pipeline_unavailable        Spark lost a worker or an executor, or cannot start
 │   ├── task_overdue                a window or a step of a copy takes so long that something may hold it: a row's value, or a server
 │   ├── users_not_replicated        users or roles of the source could not be read, or written at the target: tables go on
+│   ├── table_unknown               a row is of a table of which no DDL is known: the owner records it, and all others go on
 │   └── update_waits                tables are taken in and out when an open DDL is done, which waits for a user: those that are there go on
 ├── PermanentError          a user has to act
 │   ├── coordination_refused        authentication or privileges in etcd
 │   ├── record_unreadable           a value in etcd is damaged, or written by a newer version of Sluice
 │   ├── history_lost                the position is no longer in the source's oplog
+│   ├── messages_lost               the sink has lost what it had of a table: somebody deleted its topic and created it again
 │   ├── event_too_large             a change is too large for a change stream of the source, even in parts
 │   ├── image_missing               messages have to show a document that the source does not have any more
 │   ├── source_unsupported          the source lacks a needed feature (a standalone server, an old version)
@@ -44,30 +46,62 @@ SluiceError
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import ClassVar, Self
 
-from changefeed.table import TableId
+from sluice_client.feed_errors import (
+    ConfigurationError,
+    InvariantError,
+    NotFoundError,
+    PermanentError,
+    RetryableError,
+    RowRejected,
+    SinkRefused,
+    SinkUnavailable,
+    SluiceError,
+)
 
-
-class SluiceError(Exception):
-    """The message gives identity, expected, observed, remedy. A released `code` never changes."""
-
-    code: ClassVar[str] = "error"
-    table: TableId | None = None
-    """The only table that the error concerns. None: it may concern all."""
-
-    def about(self, table: TableId) -> Self:
-        self.table = table
-        return self
-
-
-class RetryableError(SluiceError):
-    code = "retryable"
-
-    def __init__(self, message: str, *, retry_after: timedelta = timedelta(seconds=1)) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+__all__ = [
+    "ConfigurationError",
+    "ConflictError",
+    "CoordinationFull",
+    "CoordinationRefused",
+    "CoordinationUnavailable",
+    "DdlAmbiguous",
+    "DdlRefused",
+    "DdlUnsupported",
+    "DefinitionsTooLarge",
+    "Divergence",
+    "DuplicateId",
+    "EventTooLarge",
+    "FencedError",
+    "HistoryLost",
+    "ImageMissing",
+    "InvariantError",
+    "MessagesLost",
+    "NameTaken",
+    "NotAuthenticated",
+    "NotFoundError",
+    "NotPermitted",
+    "OutcomeUnknown",
+    "PermanentError",
+    "PipelineUnavailable",
+    "RecordUnreadable",
+    "RetryableError",
+    "RowRejected",
+    "SinkMajorityStalled",
+    "SinkRefused",
+    "SinkUnavailable",
+    "SluiceError",
+    "SourceMajorityStalled",
+    "SourceRefused",
+    "SourceUnavailable",
+    "SourceUnsupported",
+    "TableUnknown",
+    "TargetOccupied",
+    "TaskOverdue",
+    "UpdateWaits",
+    "UsersNotReplicated",
+    "WrongState",
+]
 
 
 class CoordinationUnavailable(RetryableError):
@@ -98,16 +132,8 @@ class SourceRefused(RetryableError):
     code = "source_refused"
 
 
-class SinkUnavailable(RetryableError):
-    code = "sink_unavailable"
-
-
 class SinkMajorityStalled(SinkUnavailable):
     code = "sink_majority_stalled"
-
-
-class SinkRefused(RetryableError):
-    code = "sink_refused"
 
 
 class PipelineUnavailable(RetryableError):
@@ -126,14 +152,16 @@ class UsersNotReplicated(RetryableError):
     code = "users_not_replicated"
 
 
+class TableUnknown(RetryableError):
+    """About `view_id` of its name: there is no other identity. Rows go on when the owner has recorded that nobody can follow what has the name."""
+
+    code = "table_unknown"
+
+
 class UpdateWaits(RetryableError):
     """Tables are taken in and out later. Those that are there go on."""
 
     code = "update_waits"
-
-
-class PermanentError(SluiceError):
-    code = "permanent"
 
 
 class CoordinationRefused(PermanentError):
@@ -162,6 +190,12 @@ class ImageMissing(PermanentError):
     """Of a change, the source does not have the document that messages have to show."""
 
     code = "image_missing"
+
+
+class MessagesLost(PermanentError):
+    """The sink has lost what it had of a table."""
+
+    code = "messages_lost"
 
 
 class SourceUnsupported(PermanentError):
@@ -198,10 +232,6 @@ class DuplicateId(PermanentError):
     code = "duplicate_id"
 
 
-class RowRejected(PermanentError):
-    code = "row_rejected"
-
-
 class Divergence(PermanentError):
     code = "divergence"
 
@@ -222,23 +252,5 @@ class FencedError(SluiceError):
     code = "fenced"
 
 
-class ConfigurationError(SluiceError):
-    """Lists every problem found, so that a user corrects them all at once."""
-
-    code = "configuration_invalid"
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
-
-
 class ConflictError(SluiceError):
     code = "conflict"
-
-
-class NotFoundError(SluiceError):
-    code = "not_found"
-
-
-class InvariantError(SluiceError):
-    code = "invariant_violated"

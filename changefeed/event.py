@@ -36,7 +36,7 @@ class DdlType(StrEnum):
     NEW_UUID = "newUuid"
     """The rows of a table of a sharded cluster have another UUID from here on. Neither rows nor definition change. Change streams never show it."""
     UNKNOWN = "unknown"
-    """An oplog command that Sluice does not know: the tables it concerns cannot go on. Change streams never show it."""
+    """What Sluice does not know or cannot follow: the tables that it concerns cannot go on. Change streams never show it."""
     LEAVE = "leave"
     """A table ends for the changefeed by a user's command. The source and the target are as before."""
     ENTER = "enter"
@@ -54,6 +54,9 @@ _OWN = frozenset({DdlType.LEAVE, DdlType.ENTER, DdlType.EXCHANGE})
 
 SHOWN_BY_STREAMS = frozenset(DdlType) - _OWN - {DdlType.UNKNOWN, DdlType.NEW_UUID}
 """Users can name these, too."""
+
+NOT_FOLLOWED = "notFollowed"
+"""The only field of an unknown DDL's description if the reason is no command: the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,10 +52,7 @@ from changefeed.table import TableId
 PATIENCE = timedelta(seconds=30)
 FIRST_BACK_OFF = timedelta(seconds=10)
 LONGEST_BACK_OFF = timedelta(minutes=10)
-_PASSING_AT_ONCE = {
-    SourceMajorityStalled.code: SourceUnavailable.code,
-    SinkMajorityStalled.code: SinkUnavailable.code,
-}
+_PASSING_AT_ONCE = {SourceMajorityStalled.code: SourceUnavailable.code, SinkMajorityStalled.code: SinkUnavailable.code}
 """Errors of a stalled majority. Each maps to the code that calls report which only see a timeout."""
 
 
@@ -252,15 +249,3 @@ def back_off(attempt: int, random: Random) -> timedelta:
     """10 s, 20 s, 40 s ... 10 min; up to a fifth less, so that changefeeds that failed together do not restart together."""
     doubled = FIRST_BACK_OFF * (1 << min(attempt - 1, 10))
     return min(doubled, LONGEST_BACK_OFF) * random.uniform(0.8, 1)
-
-
-def check_invariants(lifecycle: Lifecycle) -> None:
-    """The invariants of every state. Tests check them after each transition."""
-    state = lifecycle.state
-    assert (lifecycle.retry_at is not None) == (state is State.PENDING), lifecycle
-    assert (lifecycle.attempts > 0) or state is not State.PENDING, lifecycle
-    assert lifecycle.attempts == 0 or state in (State.WARNING, State.PENDING), lifecycle
-    if state in (State.WARNING, State.PENDING, State.FAILED):
-        assert lifecycle.error is not None, lifecycle
-    if state in (State.NORMAL, State.FINISHED, State.REMOVED):
-        assert lifecycle.error is None, lifecycle

@@ -48,6 +48,11 @@ class ShardedHistory:
     """The most seconds between a commit timestamp and the entry of the commit."""
     shards: Mapping[str, ShardHistory]
 
+    @property
+    def whole_from(self) -> ClusterTime:
+        removed = (shard.until_ts for shard in self.shards.values() if shard.until_ts is not None)
+        return max(removed, default=ClusterTime(0, 0))
+
     def after(self, before: SourceHistory | None) -> ShardedHistory:
         """`before`: what an earlier watch saw, whose windows may not have been read yet."""
         before = opened(before)

@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from changefeed.cluster_time import ClusterTime
+
 
 class SourceHistory(Protocol):
     """For windows up to where the watch was that showed it."""
+
+    @property
+    def whole_from(self) -> ClusterTime:
+        """Before it, changes of parts of the source that were removed may be missing."""
+        ...
 
     def after(self, before: SourceHistory | None) -> SourceHistory:
         """Add `before`: what an earlier watch of the source showed, whose windows may not have been read yet."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, NewType, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
@@ -15,10 +15,7 @@ from pydantic_core import CoreSchema
 from changefeed.cluster_time import as_text
 from changefeed.documents.document import EMPTY, Document
 from changefeed.position import Position
-
-TableId = NewType("TableId", str)
-"""The source's collection UUID as 32 hex digits, or `view:db.name` for a view, which has none. That of a time series is the UUID of its
-buckets, as the oplog shows it; change streams show a view only."""
+from sluice_client.position import TableId as TableId  # noqa: PLC0414 - shown again
 
 HEARTBEAT_DATABASE, HEARTBEAT_COLLECTION = "__sluice", "heartbeat"
 """Sluice's own collection at the source: for heartbeats (`source/stream/note.py`), and for notes where the server refuses
@@ -29,6 +26,8 @@ SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
 T = TypeVar("T")
 
 _BESIDE = "sluice.recopy."
+COPY_ANEW = "have the table copied anew (`sluice table recopy`)"
+"""What a user may do about a table that cannot go on."""
 _FIRST = ("v", "key", "name")
 ALL_VIEWS = "system.views"
 """Where a server keeps the definitions of a database's views. Its drop drops them all."""
@@ -99,6 +98,10 @@ class TableName:
 
 def view_id(name: TableName) -> TableId:
     return TableId(f"{_VIEW}{name}")
+
+
+def name_of_view(id: TableId) -> TableName:
+    return TableName.parse(id.removeprefix(_VIEW))
 
 
 class TableKind(StrEnum):

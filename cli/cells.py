@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from rich.text import Text
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
-from changefeed.lifecycle import State
-from changefeed.position import Position
+from changefeed.printable import sized
+from cli.output import time_of
+from cli.tables import Styled
 
-_STYLES = {
-    State.NORMAL: "green",
-    State.WARNING: "yellow",
-    State.PENDING: "yellow",
-    State.STOPPED: "",
-    State.FAILED: "red",
-    State.FINISHED: "cyan",
-    State.REMOVED: "",
-}
+_STYLES = {"normal": "green", "warning": "yellow", "pending": "yellow", "failed": "red", "finished": "cyan"}
 
-_THOUSAND = 1000
 _BAR = 20
 """The width of a progress bar, in characters."""
 
 
-def state_of(feed: pb.Changefeed) -> State:
-    return State(pb.ChangefeedState.Name(feed.state).removeprefix("CHANGEFEED_STATE_").lower())
+def state_of(feed: pb.Changefeed) -> str:
+    return pb.ChangefeedState.Name(feed.state).removeprefix("CHANGEFEED_STATE_").lower()
 
 
 def unreadable(feed: pb.Changefeed) -> bool:
@@ -36,35 +28,27 @@ def unreadable(feed: pb.Changefeed) -> bool:
     return feed.state == pb.CHANGEFEED_STATE_UNREADABLE
 
 
-def state(feed: pb.Changefeed) -> Text:
+def state(feed: pb.Changefeed) -> Styled:
     """The state; or the requested change, until the owner has obeyed it."""
     if unreadable(feed):
-        return Text("removing" if feed.desired == pb.DESIRED_STATE_REMOVED else "unreadable", "red")
+        return Styled("removing" if feed.desired == pb.DESIRED_STATE_REMOVED else "unreadable", "red")
     found = state_of(feed)
     if feed.obeyed:
-        return Text(found, _STYLES[found])
+        waits = bool(feed.attention) and found in ("normal", "warning", "finished")
+        return Styled(f"{found}, {feed.attention}", "yellow") if waits else Styled(found, _STYLES.get(found, ""))
     asked = {pb.DESIRED_STATE_PAUSED: "pausing", pb.DESIRED_STATE_REMOVED: "removing"}.get(feed.desired, "starting")
-    return Text(asked, "yellow")
+    return Styled(asked, "yellow")
 
 
 def seconds(feed: pb.Changefeed) -> str:
     """The lag in seconds; a finished changefeed has none."""
-    if unreadable(feed) or state_of(feed) is State.FINISHED:
+    if unreadable(feed) or state_of(feed) == "finished":
         return "-"
     return lag(feed)
 
 
 def lag(message: Any) -> str:
     return f"{message.lag.ToTimedelta().total_seconds():,.1f}s" if message.HasField("lag") else "-"
-
-
-def size(count: int) -> str:
-    """In decimal units, as the servers' tools show sizes."""
-    value, units = float(count), iter(("kB", "MB", "GB", "TB"))
-    unit = "B"
-    while value >= _THOUSAND and (larger := next(units, None)):
-        value, unit = value / _THOUSAND, larger
-    return f"{value:.1f} {unit}" if unit != "B" else f"{count} B"
 
 
 def span(seconds: float) -> str:
@@ -77,7 +61,7 @@ def span(seconds: float) -> str:
 
 def position(text: str) -> str:
     """The time of a position, without its token."""
-    return Position.parse(text).ts.to_iso() if text else "-"
+    return time_of(text) or "-"
 
 
 def dash(text: str) -> str:
@@ -89,6 +73,15 @@ def moment(message: Any, field: str) -> str:
         return "-"
     stamp: Timestamp = getattr(message, field)
     return stamp.ToDatetime(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def as_of(messages: Iterable[Any]) -> str:
+    """What is not known now. Empty: all is."""
+    stale = next((message for message in messages if message.HasField("as_of")), None)
+    if stale is None:
+        return ""
+    age = (datetime.now(UTC) - stale.as_of.ToDatetime(UTC)).total_seconds()
+    return f"as of {moment(stale, 'as_of')} UTC, {span(age)} ago: this node cannot write to etcd, and does not know what happened since"
 
 
 def moment_now() -> str:
@@ -117,14 +110,14 @@ def copy_bar(progress: pb.CopyProgress, unit: str = "docs") -> str:
     full = int(progress.share * _BAR)
     of_tables = f"  {progress.tables_done:,} of {progress.tables:,} tables" if progress.tables > 1 else ""
     documents = f"  {_of(progress, unit)}" if progress.documents or progress.documents_left else ""
-    rate = f"  {size(int(progress.bytes_rate))}/s" if progress.bytes_rate else ""
+    rate = f"  {sized(int(progress.bytes_rate))}/s" if progress.bytes_rate else ""
     left = f"  about {span(progress.left.ToTimedelta().total_seconds())} left" if progress.HasField("left") else ""
     return f"{'█' * full}{'░' * (_BAR - full)} {int(100 * progress.share)}%{of_tables}{documents}{rate}{left}"
 
 
 def _of(progress: pb.CopyProgress, unit: str) -> str:
-    documents, bytes_ = f"{progress.documents:,}", size(progress.bytes)
+    documents, bytes_ = f"{progress.documents:,}", sized(progress.bytes)
     if progress.documents_left:
         documents += f" of about {progress.documents + progress.documents_left:,}"
-        bytes_ += f" of {size(progress.bytes + progress.bytes_left)}"
+        bytes_ += f" of {sized(progress.bytes + progress.bytes_left)}"
     return f"{documents} {unit}, {bytes_}"

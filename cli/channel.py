@@ -14,19 +14,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
-import yaml
 
-from admin.services.rpc import CODE_KEY, DETAILS_KEY
+from admin import CODE_KEY, DETAILS_KEY
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceStub
 from changefeed.errors import ConfigurationError, CoordinationFull, CoordinationUnavailable, OutcomeUnknown
 from cli.output import ExitCode, Failure
 
+VALIDATION_SECONDS = 90.0
+"""For a call that has the server look at source and target."""
 DEFAULT_SERVER = "127.0.0.1:8300"
 
 _FIELDS = ("server", "token_file", "ca", "cert", "key")
@@ -51,28 +51,74 @@ class ServerAddress:
     @classmethod
     def found(cls, flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServerAddress:
         """Flags have precedence, then SLUICE_SERVER and SLUICE_TOKEN_FILE, then the file of SLUICE_CONFIG or ~/.config/sluice/config.yaml."""
-        named = environment.get("SLUICE_CONFIG")
-        path = Path(named) if named else Path(environment.get("HOME", "/")) / ".config" / "sluice" / "config.yaml"
-        filed = _filed(path) if named or path.is_file() else {}
+        named, path = environment.get("SLUICE_CONFIG"), configuration_file(environment)
+        if not (named or path.is_file()) and (flags.get("context") or environment.get("SLUICE_CONTEXT")):
+            raise Failure(ExitCode.USAGE, f"--context: there is no file {path}")
+        filed = _in_context(path, _filed(path), flags, environment) if named or path.is_file() else {}
         token = {"token_file": environment["SLUICE_TOKEN_FILE"]} if environment.get("SLUICE_TOKEN_FILE") else {}
         server = {"server": environment["SLUICE_SERVER"]} if environment.get("SLUICE_SERVER") else {}
-        given = {name: value for name, value in flags.items() if value is not None}
+        given = {name: value for name, value in flags.items() if value is not None and name != "context"}
         merged = {**filed, **server, **token, **given}
         server_named = str(merged.pop("server", DEFAULT_SERVER))
-        return cls(server=server_named, **{name: Path(value) for name, value in merged.items()})
+        return cls(server=_host_and_port(server_named), **{name: Path(value) for name, value in merged.items()})
+
+
+def _host_and_port(text: str) -> str:
+    """The port may be left out. gRPC would take a URL for a name to be resolved, and answer after a minute that there is none."""
+    scheme, separator, rest = text.partition("://")
+    if separator:
+        raise Failure(
+            ExitCode.USAGE,
+            f"--server: found {text!r}; write {rest.strip('/')} without {scheme}://"
+            + (", and the CA of its certificate with --ca" if scheme == "https" else ""),
+        )
+    host, colon, port = text.rpartition(":")
+    if colon and not port.isdecimal() and not text.endswith("]"):
+        raise Failure(ExitCode.USAGE, f"--server: found {text!r}; write HOST:PORT, such as {DEFAULT_SERVER}")
+    plain = not colon or text.endswith("]")
+    return f"{text}:{DEFAULT_SERVER.rpartition(':')[2]}" if plain else f"{host}:{port}"
 
 
 def _filed(path: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415 - most users have no such file
+
     try:
         fields = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Failure(ExitCode.USAGE, f"{path}: cannot be read: {error}") from None
-    if not isinstance(fields, dict) or any(not isinstance(value, str) for value in fields.values()):
+    if not isinstance(fields, dict):
         raise Failure(ExitCode.USAGE, f"{path}: write a mapping of {', '.join(_FIELDS)} to strings")
-    unknown = sorted(set(fields) - set(_FIELDS))
-    if unknown:
-        raise Failure(ExitCode.USAGE, f"{path}: unknown key {unknown[0]!r}; allowed are {', '.join(_FIELDS)}")
+    contexts = fields.get("contexts", {})
+    if not isinstance(contexts, dict):
+        raise Failure(ExitCode.USAGE, f"{path}: contexts: write a mapping of names to {', '.join(_FIELDS)}")
+    for at, known in (("", {key: value for key, value in fields.items() if key != "contexts"}), *contexts.items()):
+        allowed = _FIELDS if at else (*_FIELDS, "context", "contexts")
+        if not isinstance(known, dict) or any(not isinstance(value, str) for value in known.values()):
+            raise Failure(
+                ExitCode.USAGE, f"{path}: {at and f'{at}: '}write a mapping of {', '.join(_FIELDS)} to strings"
+            )
+        unknown = sorted(set(known) - set(allowed))
+        if unknown:
+            raise Failure(ExitCode.USAGE, f"{path}: unknown key {unknown[0]!r}; allowed are {', '.join(allowed)}")
     return fields
+
+
+def configuration_file(environment: Mapping[str, str]) -> Path:
+    named = environment.get("SLUICE_CONFIG")
+    return Path(named) if named else Path(environment.get("HOME", "/")) / ".config" / "sluice" / "config.yaml"
+
+
+def _in_context(
+    path: Path, filed: dict[str, Any], flags: Mapping[str, Any], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """The fields of the chosen context, over those that all contexts share."""
+    contexts, chosen = filed.pop("contexts", {}), filed.pop("context", None)
+    name = flags.get("context") or environment.get("SLUICE_CONTEXT") or chosen
+    if name is not None and name not in contexts:
+        raise Failure(
+            ExitCode.USAGE, f"{path}: there is no context {name!r}; it has {', '.join(sorted(contexts)) or 'none'}"
+        )
+    return {**filed, **(contexts[name] if name is not None else {})}
 
 
 class Connection:
@@ -92,9 +138,10 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def close(self) -> None:
         self._channel.close()
 
     def ask(self, method: Any, request: Any, *, timeout: float = 60.0) -> Any:
@@ -105,6 +152,10 @@ class Connection:
     def stream(self, method: Any, request: Any, *, timeout: float | None = None) -> Iterator[Any]:
         with self.translated():
             yield from method(request, timeout=timeout, metadata=self.metadata)
+
+    def tables_of(self, changefeed: str, *, timeout: float | None = None) -> Iterator[pb.Table]:
+        for page in self.stream(self.tables.ListTables, pb.ListTablesRequest(changefeed=changefeed), timeout=timeout):
+            yield from page.tables
 
     @contextmanager
     def translated(self) -> Iterator[None]:

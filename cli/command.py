@@ -1,4 +1,4 @@
-"""`Commands`, `connected`, `reported`, `confirm`: what all commands share: help in words, the options for the server, failures, confirmations.
+"""`connected`, `reported`, `confirm`: what commands share: the options for the server, failures, confirmations.
 
 The shell completes ids as the server has them now. A completion has no place for an error: without an answer within a second or two there is
 nothing to complete.
@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ContextDecorator, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import ConfigurationError, SluiceError
+from changefeed.printable import printable
+from cli import cells
 from cli.channel import Connection, current_address
-from cli.output import ExitCode, Failure, Output
+from cli.output import ExitCode, Failure, Output, draw, page, print_messages, print_note
+from cli.tables import Column, table_lines
 
 _SECONDS = 2.0
 
@@ -29,7 +32,7 @@ Complete: TypeAlias = Callable[[typer.Context, str], list[str]]
 
 def _completing(found: Callable[[Connection, dict[str, Any]], Iterable[str]]) -> Complete:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        flags = {name: ctx.params.get(name) for name in ("server", "token_file", "ca", "cert", "key")}
+        flags = {name: ctx.params.get(name) for name in _OPTIONS}
         try:
             with Connection(current_address(flags)) as connection:
                 return sorted(each for each in found(connection, ctx.params) if each.startswith(incomplete))
@@ -50,8 +53,8 @@ def _nodes(connection: Connection, _given: dict[str, Any]) -> Iterable[str]:
 
 
 def _tables(connection: Connection, given: dict[str, Any]) -> Iterable[str]:
-    request = pb.ListTablesRequest(changefeed=str(given.get("id") or given.get("changefeed") or ""))
-    return [table.name for table in connection.stream(connection.tables.ListTables, request, timeout=_SECONDS)]
+    changefeed = str(given.get("id") or given.get("changefeed") or "")
+    return [table.name for table in connection.tables_of(changefeed, timeout=_SECONDS)]
 
 
 changefeeds, nodes, tables = _completing(_changefeeds), _completing(_nodes), _completing(_tables)
@@ -64,6 +67,12 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             str | None,
             typer.Option(metavar="HOST:PORT", help="Admin API of a node. Or SLUICE_SERVER.", rich_help_panel=_PANEL),
+        ],
+        None,
+    ),
+    "context": (
+        Annotated[
+            str | None, typer.Option(metavar="NAME", help="Context of the configuration file.", rich_help_panel=_PANEL)
         ],
         None,
     ),
@@ -81,55 +90,23 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "key": (Annotated[Path | None, typer.Option(help="Key of the client certificate.", rich_help_panel=_PANEL)], None),
 }
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format; json and yaml are for programs.")]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="wide: all columns; name: only ids; json and yaml are for programs.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the change has taken effect.")]
 TimeoutOption = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Longest time to wait.")]
+TableArgument = Annotated[
+    str, typer.Argument(help="Name at the source, or id.", metavar="TABLE", autocompletion=tables)
+]
+NodeArgument = Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE", autocompletion=nodes)]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds, until Ctrl-C.")]
+ChangefeedsArgument = Annotated[
+    list[str], typer.Argument(help="Ids of changefeeds.", metavar="CHANGEFEED", autocompletion=changefeeds)
+]
 ChangefeedArgument = Annotated[
     str, typer.Argument(help="Id of a changefeed.", metavar="CHANGEFEED", autocompletion=changefeeds)
 ]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-_WORDS = {
-    "bool": "",
-    "str": "TEXT",
-    "int": "NUMBER",
-    "int range": "NUMBER",
-    "float": "NUMBER",
-    "path": "FILE",
-    "list[str]": "TEXT",
-}
-
-
-def _in_words(parameters: list[Any], ctx: Any) -> list[Any]:
-    """The help tells what kind of value an option takes in words, where typer tells a type of Python: `<str>`."""
-    for each in parameters:
-        if isinstance(each, TyperOption) and each.metavar is None:
-            each.metavar = _WORDS.get(each.display_type(ctx).strip("<>"))
-        elif isinstance(each, TyperArgument):
-            each.display_type_rich = lambda _=None, **__: None  # type: ignore[method-assign]  # its name says what it is
-    return parameters
-
-
-class _Command(TyperCommand):
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _in_words(super().get_params(ctx), ctx)
-
-
-class _Group(TyperGroup):
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _in_words(super().get_params(ctx), ctx)
-
-
-class Commands(typer.Typer):
-    """A group of commands."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(cls=_Group, no_args_is_help=True, **settings)
-
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
-        return super().command(name, cls=_Command, **settings)
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
@@ -174,12 +151,39 @@ class reported(ContextDecorator):  # noqa: N801 - reads as a function
                 raise SystemExit(0)
 
 
+_WATCH_SECONDS = 2.0
+
+
+def listed(
+    ask: Callable[[], Sequence[Any]], columns: Sequence[Column], output: Output, *, watch: bool, empty: str
+) -> None:
+    """Prints a list; with `watch` again and again, in place on a terminal."""
+    if not watch:
+        found = ask()
+        print_messages(found, columns, output, empty=empty)
+        if stale := cells.as_of(found):
+            print_note(stale)
+        return
+    with suppress(KeyboardInterrupt):
+        if output.for_people and sys.stdout.isatty():
+            draw(table_lines(rows, columns, page(output)) if rows else iter([empty]) for rows in _again(ask))
+        for rows in _again(ask):
+            print_messages(rows, columns, output, empty=empty)
+
+
+def _again(ask: Callable[[], Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    while True:
+        yield ask()
+        time.sleep(_WATCH_SECONDS)
+
+
 def confirm(question: str, *, yes: bool) -> None:
+    """Its object has been looked up: nobody confirms what does not exist."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Failure(ExitCode.USAGE, f"{question} There is no terminal to ask on; confirm with --yes.")
-    if not typer.confirm(question):
+        raise Failure(ExitCode.USAGE, "There is no terminal to ask on; confirm with --yes.")
+    if not typer.confirm(printable(question)):
         raise Failure(ExitCode.FAILED, "nothing was changed")
 
 
@@ -187,9 +191,9 @@ def _end(code: ExitCode, lines: tuple[str, ...]) -> None:
     """The exit code tells of the failure even if standard error takes no text."""
     first, *rest = lines
     with suppress(OSError):
-        typer.secho(f"sluice: {first}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None)
+        typer.secho(f"sluice: {printable(first)}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None)
         for line in rest:
-            typer.echo(line, err=True)
+            typer.echo(printable(line), err=True)
     raise SystemExit(int(code))
 
 

@@ -1,4 +1,4 @@
-"""`Output`: the output formats of a command, tables for people, JSON and YAML for programs. `Failure`: what ends a command, with an exit code.
+"""`Output`: the output formats of a command: tables for people, JSON, YAML and names for programs. `Failure`: what ends a command, with an exit code.
 
 For programs the names are those of the API, times are ISO 8601, durations are seconds, absent values are null. New releases only add fields.
 
@@ -12,20 +12,20 @@ For programs the names are those of the API, times are ISO 8601, durations are s
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, StrEnum
 from typing import Any
 
 import typer
-import yaml
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from rich.console import Console, JustifyMethod
-from rich.table import Table
-from rich.text import Text
+
+from changefeed.printable import printable
+from cli.tables import Cell, Column, Page, fact_lines, table_lines
 
 
 class ExitCode(IntEnum):
@@ -45,85 +45,108 @@ class Failure(Exception):
         self.lines = lines
 
 
-_NO_WIDTH = 10_000
-
-
 class Output(StrEnum):
     TABLE = "table"
+    WIDE = "wide"
+    """A table with all columns, however wide."""
+    NAME = "name"
+    """The ids alone, a line each."""
     JSON = "json"
     YAML = "yaml"
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """`of` returns the cell. A `rigid` column is never wrapped; an `optional` one is left out if the terminal is too narrow."""
-
-    name: str
-    of: Callable[[Any], str | Text]
-    right: bool = False
-    rigid: bool = True
-    optional: bool = False
+    @property
+    def for_people(self) -> bool:
+        return self in (Output.TABLE, Output.WIDE)
 
 
-def console() -> Console:
-    """A pipe gets a very large width, so that nothing is cut or wrapped."""
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_NO_WIDTH)
+def page(output: Output = Output.TABLE) -> Page:
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal and output is not Output.WIDE else None
+    return Page(width, terminal and not os.environ.get("NO_COLOR"))
 
 
 def print_messages(messages: Iterable[Message], columns: Sequence[Column], output: Output, *, empty: str) -> None:
+    """`-o name` prints what the first column shows."""
     found = list(messages)
-    if output is not Output.TABLE:
+    if output is Output.NAME:
+        for message in found:
+            print_line(str(columns[0].of(message)))
+    elif not output.for_people:
         print_document([plain(message) for message in found], output)
     elif not found:
         print_line(empty)
     else:
-        print_rows(found, columns)
+        print_rows(found, columns, output)
 
 
-def print_rows(rows: Sequence[Any], columns: Sequence[Column]) -> None:
-    _print_table(_fitting(rows, list(columns)))
+def print_rows(rows: Sequence[Any], columns: Sequence[Column], output: Output = Output.TABLE) -> None:
+    _print_lines(table_lines(rows, columns, page(output)))
 
 
 def print_document(value: Any, output: Output) -> None:
-    if output is Output.JSON:
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-    else:
+    if output is Output.NAME:
+        if not isinstance(value, dict) or "id" not in value:
+            raise Failure(ExitCode.USAGE, "-o name: the result of this command has no name; use json or yaml")
+        print_line(value["id"])
+    elif output is Output.YAML:
+        import yaml  # noqa: PLC0415 - most commands print none
+
         yaml.safe_dump(value, sys.stdout, sort_keys=False, allow_unicode=True, explicit_start=True)
+    else:
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
 def print_line(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    _print_lines((printable(line),))
 
 
 def print_note(note: str) -> None:
     """On standard error, beside what a program reads."""
-    typer.echo(f"sluice: {note}", err=True)
+    typer.echo(f"sluice: {printable(note)}", err=True)
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
     """Writes to standard error, so that the output stays readable for programs."""
     for warning in warnings:
-        typer.secho(f"sluice: warning: {warning}", err=True, fg=typer.colors.YELLOW if sys.stderr.isatty() else None)
+        colour = typer.colors.YELLOW if sys.stderr.isatty() else None
+        typer.secho(f"sluice: warning: {printable(warning)}", err=True, fg=colour)
 
 
-def print_facts(facts: Sequence[tuple[str, str | Text]]) -> None:
-    _print_table(facts_table(facts))
+def print_facts(facts: Sequence[tuple[str, Cell]]) -> None:
+    _print_lines(fact_lines(facts, page()))
 
 
-def facts_table(facts: Sequence[tuple[str, str | Text]]) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        if value:
-            table.add_row(name, value)
-    return table
+def draw(frames: Iterable[Iterable[str]]) -> None:
+    """Each in the place of the one before; what is longer than the terminal is cut at its end."""
+    drawn = 0
+    for frame in frames:
+        lines = list(frame)[: shutil.get_terminal_size().lines - 1]
+        up = f"\x1b[{drawn}A" if drawn else ""
+        sys.stdout.write(f"{up}\x1b[J" + "".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+        drawn = len(lines)
 
 
 def plain(message: Message) -> dict[str, Any]:
-    return {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
+    """A position is followed by its time, as `checkpoint` by `checkpoint_time`."""
+    fields: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        fields[field.name] = _value(message, field)
+        if field.name in _POSITIONS:
+            fields[f"{field.name}_time"] = time_of(fields[field.name]) or None
+    return fields
+
+
+_POSITIONS = frozenset({"checkpoint", "resolved", "barrier", "position", "first_position", "schema_valid_from"})
+
+
+def time_of(position: str) -> str:
+    """The time of a position, which is seconds since 1970 and a counter, in ISO 8601."""
+    if not position:
+        return ""
+    stamp = Timestamp(seconds=int(position.partition(".")[0]))
+    return stamp.ToJsonString()
 
 
 def _value(message: Message, field: Any) -> Any:
@@ -138,7 +161,9 @@ def _value(message: Message, field: Any) -> Any:
         prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
         return field.enum_type.values_by_number[value].name.removeprefix(prefix).lower()
     if field.name == "configuration":
-        return yaml.safe_load(value)
+        import yaml  # noqa: PLC0415 - most commands print none
+
+        return yaml.load(value, yaml.CSafeLoader)
     return value
 
 
@@ -150,32 +175,6 @@ def _of_message(value: Message) -> Any:
     return plain(value)
 
 
-def _fitting(messages: Sequence[Any], columns: list[Column]) -> Table:
-    out = console()
-    table = _table(messages, columns)
-    unbounded = out.options.update(max_width=_NO_WIDTH)
-    while out.measure(table, options=unbounded).maximum > out.width:
-        dropped = next((column for column in reversed(columns) if column.optional), None)
-        if dropped is None:
-            break
-        columns.remove(dropped)
-        table = _table(messages, columns)
-    return table
-
-
-def _table(messages: Sequence[Any], columns: Sequence[Column]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        justify: JustifyMethod = "right" if column.right else "left"
-        table.add_column(column.name, justify=justify, no_wrap=column.rigid, overflow="fold")
-    for message in messages:
-        table.add_row(*(column.of(message) for column in columns))
-    return table
-
-
-def _print_table(table: Table) -> None:
-    out = console()
-    with out.capture() as captured:
-        out.print(table)
-    for line in captured.get().splitlines():
-        print_line(line.rstrip())
+def _print_lines(lines: Iterable[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from rich.text import Text
-
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from changefeed.printable import counted, sized
 from cli import cells
-from cli.output import Column, Output, print_line, print_messages
+from cli.output import Output, print_line, print_messages
+from cli.tables import Cell, Column, Styled
 
 LISTED: Sequence[Column] = (
     Column("ID", lambda feed: feed.id),
@@ -23,20 +23,32 @@ LISTED: Sequence[Column] = (
     Column("REPAIRED", lambda feed: f"{feed.rows.repaired:,}", right=True, optional=True),
     Column("SKIPPED", lambda feed: f"{feed.rows.skipped:,}", right=True, optional=True),
     Column("CAPTURE", lambda feed: cells.dash(feed.capture), optional=True),
-    Column("ERROR", lambda feed: feed.error.code if feed.HasField("error") else "", rigid=False),
+    Column("ERROR", lambda feed: feed.error.code if feed.HasField("error") else "", text=True),
 )
 
 
-def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
+HISTORY: Sequence[Column] = (
+    Column("AT", lambda entry: cells.moment(entry, "at")),
+    Column("BY", lambda entry: cells.dash(entry.by)),
+    Column("FROM", lambda entry: cells.dash(entry.address), optional=True),
+    Column("ACTION", lambda entry: entry.action),
+    Column("SUBJECT", lambda entry: entry.subject, text=True),
+    Column("BEFORE", lambda entry: entry.before, text=True),
+    Column("AFTER", lambda entry: entry.after, text=True),
+    Column("NOTE", lambda entry: entry.note, text=True),
+)
+
+
+def facts(feed: pb.Changefeed) -> list[tuple[str, Cell]]:
     """For `query`: names and values, the most important first, and the configuration as YAML at the end."""
     if cells.unreadable(feed):
         return [
             ("id", feed.id),
             ("state", cells.state(feed)),
-            ("error", Text(feed.error.code, "red")),
+            ("error", Styled(feed.error.code, "red")),
             ("", feed.error.message),
         ]
-    found: list[tuple[str, str | Text]] = [
+    found: list[tuple[str, Cell]] = [
         ("id", feed.id),
         ("state", cells.state(feed)),
         ("lag", cells.seconds(feed)),
@@ -45,7 +57,7 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
         ("resolved", _place(feed.resolved)),
         ("capture", f"{feed.capture}{feed.capture_reason and f', since {feed.capture_reason}'}"),
         ("tables", f"{feed.tables:,}"),
-        ("stopped tables", Text(f"{feed.stopped_tables:,}", "red") if feed.stopped_tables else ""),
+        ("stopped tables", Styled(f"{feed.stopped_tables:,}", "red") if feed.stopped_tables else ""),
         *(("", f"{table.name} ({table.trouble}): {_why(table)}") for table in feed.stopped),
         ("still running on", ", ".join(feed.still_on)),
         ("held by DDL", f"{feed.held_tables:,}" if feed.held_tables else ""),
@@ -59,16 +71,17 @@ def facts(feed: pb.Changefeed) -> list[tuple[str, str | Text]]:
         ("copy limit", feed.copy_limit),
         ("apply limit", feed.apply_limit),
         ("delay", feed.delay),
+        *_sync_points(feed),
         ("replayed changes skipped", f"{feed.rows.skipped:,}" if feed.rows.skipped else ""),
         ("divergent rows repaired", f"{feed.rows.repaired:,}" if feed.rows.repaired else ""),
-        ("rows rejected", Text(_letters(feed), "red") if feed.open_letters.count else ""),
+        ("rows rejected", Styled(_letters(feed), "red") if feed.open_letters.count else ""),
         ("changes rejected", f"{feed.rows.rejected:,}" if feed.rows.rejected else ""),
         ("created", cells.moment(feed, "created_at")),
         ("version", str(feed.version)),
     ]
     if feed.HasField("error"):
         found += [
-            ("error", Text(feed.error.code, "red")),
+            ("error", Styled(feed.error.code, "red")),
             ("", feed.error.message),
             ("since", cells.moment(feed.error, "at")),
         ]
@@ -99,7 +112,7 @@ def update_lines(plan: pb.Plan) -> Iterator[str]:
             what = _EFFECTS.get(effect, effect).format(target=table.target, target_before=table.target_before)
             yield f"table {table.name}: {what}"
         if len(found) > _MOST_TABLES:
-            yield f"and {len(found) - _MOST_TABLES:,} more tables are {effect}"
+            yield f"and {counted(len(found) - _MOST_TABLES, 'more table')}: {effect}"
 
 
 def changed_line(feed: pb.Changefeed) -> str:
@@ -118,8 +131,40 @@ def changed_line(feed: pb.Changefeed) -> str:
     return "  ".join(part for part in parts if part)
 
 
+def _sync_points(feed: pb.Changefeed) -> Iterator[tuple[str, str | Styled]]:
+    points = feed.sync_points
+    if points.HasField("newest"):
+        excepted = f", {counted(len(points.newest.excepted), 'table')} excepted" if points.newest.excepted else ""
+        yield "newest sync point", f"{_place(points.newest.source_ts)}{excepted}"
+    if feed.HasField("sync_points"):
+        missed = f", {points.missed:,} given up: {points.missed_because}" if points.missed else ""
+        yield "sync points", f"{points.made:,}, {points.whole:,} of them without exceptions{missed}"
+    if points.HasField("verification"):
+        yield from _verification(points.verification)
+
+
+def _verification(found: pb.ContinuousVerification) -> Iterator[tuple[str, str | Styled]]:
+    for title, each in (("verification", found.present), ("pass before", found.last)):
+        if each.number:
+            done = each.done
+            over = (
+                f"ended {cells.moment(each, 'ended_at')}"
+                if each.HasField("ended_at")
+                else f"{sized(done.bytes)} of about {sized(each.due_bytes)}, ends by {cells.moment(each, 'ends_by')}"
+            )
+            left_out = f", {done.not_compared:,} tables not compared" if done.not_compared else ""
+            reordered = f", {done.reordered:,} with another order of fields" if done.reordered else ""
+            text = f"pass {each.number:,}, {over}: {done.documents:,} documents, {done.different:,} differences{reordered}{left_out}"
+            yield title, Styled(text, "red") if done.different else text
+        if each.first_in:
+            yield (
+                "",
+                f"first difference in {each.first_in} at {each.first_at}; `sluice verify ID --at {each.first_at}` shows it while it can be read",
+            )
+
+
 def _letters(feed: pb.Changefeed) -> str:
-    return f"{feed.open_letters.count:,} ({cells.size(feed.open_letters.bytes)} of dead letters)"
+    return f"{feed.open_letters.count:,} ({sized(feed.open_letters.bytes)} of dead letters)"
 
 
 def _why(table: pb.StoppedTable) -> str:
@@ -128,22 +173,6 @@ def _why(table: pb.StoppedTable) -> str:
 
 def _place(text: str) -> str:
     return f"{cells.position(text)}  ({text.partition('/')[0]})" if text else "-"
-
-
-def waits_for(feed: pb.Changefeed | None, nodes: Sequence[pb.Node]) -> str:
-    """Why a request is not carried out yet, and what to do. `feed`: as it was shown last."""
-    if not any(node.owner for node in nodes):
-        return "the cluster has no owner: check `sluice node list`"
-    if feed is None:
-        return "the owner has not begun with it: check the log of the node that `sluice node list` shows as owner"
-    if feed.still_on:
-        return (
-            f"tasks of it still run on {', '.join(feed.still_on)}: one that does not end is cancelled after half a minute, and its worker killed; "
-            "the log there says at which row it stands (task_stands_still)"
-        )
-    if feed.HasField("error"):
-        return f"{feed.error.code}: {feed.error.message}"
-    return f"it is {cells.state_of(feed)}: check `sluice changefeed query {feed.id}`, and the owner's log"
 
 
 _AT_TARGET = {"created": "is created", "empty": "exists, empty", "occupied": "has documents"}
@@ -157,13 +186,13 @@ def _documents(table: pb.PlannedTable) -> str:
 
 
 _PLANNED: Sequence[Column] = (
-    Column("TABLE", lambda table: table.name, rigid=False),
-    Column("TARGET", lambda table: "=" if table.target == table.name else table.target, rigid=False),
+    Column("TABLE", lambda table: table.name),
+    Column("TARGET", lambda table: "=" if table.target == table.name else table.target),
     Column("KIND", lambda table: table.kind),
     Column("DOCS", _documents, right=True),
-    Column("SIZE", lambda table: cells.size(table.bytes) if table.HasField("bytes") else "-", right=True),
+    Column("SIZE", lambda table: sized(table.bytes) if table.HasField("bytes") else "-", right=True),
     Column("CHUNKS", lambda table: f"{table.chunks:,}" if table.chunks else "-", right=True),
-    Column("INDEXES", lambda table: f"{table.indexes:,}", right=True),
+    Column("INDEXES", lambda table: f"{table.indexes:,}", right=True, optional=True),
     Column("AT TARGET", lambda table: _AT_TARGET.get(table.at_target, "-")),
 )
 
@@ -185,19 +214,17 @@ def _lines(plan: pb.Plan) -> Iterator[str]:
 
 
 def estimate_line(estimate: pb.CopyEstimate) -> str:
-    tables = "1 table" if estimate.tables == 1 else f"{estimate.tables:,} tables"
-    chunks = "1 chunk" if estimate.chunks == 1 else f"{estimate.chunks:,} chunks"
     takes = f", about {cells.span(estimate.takes.ToTimedelta().total_seconds())}" if estimate.HasField("takes") else ""
-    return f"copy: {estimate.documents:,} docs, {cells.size(estimate.bytes)} of {tables}, in about {chunks}{takes}"
+    return f"copy: {estimate.documents:,} docs, {sized(estimate.bytes)} of {counted(estimate.tables, 'table')}, in about {counted(estimate.chunks, 'chunk')}{takes}"
 
 
 def _basis(estimate: pb.CopyEstimate) -> Iterator[str]:
     if estimate.limited:
         yield "      its copy_limit decides how long it takes"
     if estimate.read_rate:
-        way = f", the way to the target takes {cells.size(int(estimate.send_rate))}/s" if estimate.send_rate else ""
+        way = f", the way to the target takes {sized(int(estimate.send_rate))}/s" if estimate.send_rate else ""
         yield (
-            f"      measured: one connection reads {cells.size(int(estimate.read_rate))}/s{way}; not measured, since nothing is written: a target "
+            f"      measured: one connection reads {sized(int(estimate.read_rate))}/s{way}; not measured, since nothing is written: a target "
             "of the same kind writes about a quarter of what is read"
         )
     if estimate.HasField("oplog"):

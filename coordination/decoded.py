@@ -124,6 +124,11 @@ class Decoded:
             self._singles[key] = (kv, stored)
         return stored
 
+    def changefeeds(self, view: View) -> list[ChangefeedId]:
+        """Of one that is being removed, keys other than its info may still be there."""
+        prefix = self._layout.changefeeds
+        return [ChangefeedId(child(group, prefix)) for group in view.groups_below(prefix) if view.get(f"{group}info")]
+
     def assignments(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, StoredRecord[Assignment]]:
         """The assignments of all nodes that have one. `mod_rev` is the revision of the whole assignment."""
         prefix = self._layout.assignments(changefeed)

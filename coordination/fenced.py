@@ -24,22 +24,23 @@ later is refused. So at the revision that `settle` returns, each earlier transac
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
 
 from changefeed.errors import ConflictError, FencedError, OutcomeUnknown
 from coordination.etcd.protocol import (
-    MAX_TXN_BYTES,
-    MAX_TXN_OPS,
     Committed,
     Compare,
     CreateRevIs,
     Etcd,
     KeyValue,
+    Lease,
     ModRevIs,
     Op,
     Put,
     Refused,
     Snapshot,
+    batches,
 )
 
 
@@ -54,11 +55,6 @@ class FencedStore:
         self._unknown_turn = 0
         self._last_rev = epoch
         self.epoch = epoch
-
-    @property
-    def last_rev(self) -> int:
-        """The latest revision at which this writer is known to have written what its mirror shows."""
-        return self._last_rev
 
     def commit(self, ops: Sequence[Op], compares: Sequence[Compare] = (), *, apart: bool = False) -> int:
         """The revision at which all operations were written. `apart`: of keys that the writer's mirror need not show."""
@@ -82,7 +78,7 @@ class FencedStore:
 
     def commit_in_parts(self, ops: Sequence[Op]) -> int:
         """Write in as many transactions as etcd's limits require, in order: each prefix of `ops` must leave a correct state."""
-        for batch in batches(ops):
+        for batch in batches([op] for op in ops):
             self.commit(batch)
         return self._last_rev
 
@@ -93,6 +89,9 @@ class FencedStore:
     def keys(self, prefix: str) -> Sequence[str]:
         """As `range`, without the values."""
         return self._etcd.keys(prefix)
+
+    def grant(self, ttl: timedelta) -> Lease:
+        return self._etcd.grant(ttl)
 
     def settle(self) -> int:
         """A revision at which the outcome of every earlier transaction is visible. It calls etcd only if an outcome is unknown."""
@@ -124,24 +123,6 @@ class FencedStore:
     def _wrote(self, rev: int) -> None:
         with self._lock:
             self._last_rev = max(self._last_rev, rev)
-
-
-def batches(ops: Iterable[Op]) -> Iterator[list[Op]]:
-    batch: list[Op] = []
-    size = 0
-    for op in ops:
-        cost = _size(op)
-        if batch and (len(batch) == MAX_TXN_OPS or size + cost > MAX_TXN_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(op)
-        size += cost
-    if batch:
-        yield batch
-
-
-def _size(op: Op) -> int:
-    return len(op.key) + len(op.value) if isinstance(op, Put) else 0
 
 
 def conflict(compares: Sequence[Compare], refused: Refused) -> str:

@@ -19,8 +19,12 @@
                          repair/<table>
                          skip/<position>
                          rows
+                         sync
+                         sync-now
+                         verified
         ~position/<id>/<node>
                        <node>/<part>
+        ~~history/<id>/<kind>/<time>                leased, once the changefeed is removed
         ~~large/<id>/<digest>-<bytes>/<piece>
 
 **Apart.** The reports of the nodes change ten times a second while rows flow, and only the owner needs them all. They stand behind all other
@@ -178,6 +182,13 @@ class Layout:
     def large(self, id: ChangefeedId) -> str:
         return f"{self.unmirrored}large/{_quote(id)}/"
 
+    def histories(self, id: ChangefeedId) -> str:
+        """Outside the changefeeds: it outlives its own."""
+        return f"{self.unmirrored}history/{_quote(id)}/"
+
+    def history(self, id: ChangefeedId, kind: str) -> str:
+        return f"{self.histories(id)}{kind}/"
+
     def large_beside(self, key: str) -> str:
         """The group of what the record under a key of a changefeed refers to."""
         return self.large(ChangefeedId(child(key, self.changefeeds)))
@@ -187,9 +198,6 @@ class Layout:
 
     def position(self, id: ChangefeedId, node: NodeId) -> str:
         return self.positions(id) + _quote(node)
-
-    def position_parts(self, id: ChangefeedId, node: NodeId) -> str:
-        return f"{self.position(id, node)}/"
 
     def copies(self, id: ChangefeedId) -> str:
         return f"{self.changefeed(id)}snapshot/"
@@ -210,6 +218,18 @@ class Layout:
     def principals(self, id: ChangefeedId) -> str:
         """The users and roles that have been written to the target."""
         return f"{self.changefeed(id)}principals"
+
+    def sync(self, id: ChangefeedId) -> str:
+        """The newest sync point."""
+        return f"{self.changefeed(id)}sync"
+
+    def sync_request(self, id: ChangefeedId) -> str:
+        """A user wants a sync point now."""
+        return f"{self.changefeed(id)}sync-now"
+
+    def verified(self, id: ChangefeedId) -> str:
+        """What continuous verification has found."""
+        return f"{self.changefeed(id)}verified"
 
     def renames(self, id: ChangefeedId) -> str:
         """The renames of the target's tables for changed routes, while these are carried out."""

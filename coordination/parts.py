@@ -32,7 +32,7 @@ from changefeed.records.copy import CopyProgress
 from changefeed.records.node import AssignedTable, Assignment, PositionReport
 from changefeed.shards import Shards, differing, part_of
 from changefeed.table import TableId
-from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, KeyValue, Op, Put
+from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, KeyValue, Op, Put, batches, bytes_of
 from coordination.layout import decode, encode
 from coordination.view import KeyGroup
 
@@ -79,12 +79,6 @@ def _assigned(tables: Mapping[TableId, AssignedTable], leaving: Iterable[TableId
         copied=frozenset(table for table, given in tables.items() if given.copy),
         leaving=frozenset(leaving),
     )
-
-
-def join_assignment(keys: Iterable[KeyValue]) -> tuple[Assignment, int]:
-    """A node's assignment and its revision. The revision is 0 if the node never had one."""
-    joined = JoinedAssignment().then(KeyGroup({kv.key: kv for kv in keys}))
-    return joined.assignment, joined.rev
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +130,12 @@ def report_txns(main: str, before: PositionReport | None, after: PositionReport)
     last, first = _report_parts(changed, after), _report_parts(changed, known)
     puts = [_report_op(group, part, last[part]) for part in sorted(changed)]
     whole: list[Op] = [*puts, Put(main, encode(value))]
-    if len(whole) <= MAX_TXN_OPS and _size(whole) <= _MOST_BYTES:
+    if len(whole) <= MAX_TXN_OPS and bytes_of(whole) <= _MOST_BYTES:
         return [whole]
     both = {part: _union(first[part], last[part]) for part in changed}
-    widened = [_report_op(group, part, both[part]) for part in sorted(changed) if both[part] != first[part]]
-    narrowed = [_report_op(group, part, last[part]) for part in sorted(changed) if both[part] != last[part]]
-    return [*_batches(widened), [Put(main, encode(value))], *_batches(narrowed)]
+    widened = [[_report_op(group, part, both[part])] for part in sorted(changed) if both[part] != first[part]]
+    narrowed = [[_report_op(group, part, last[part])] for part in sorted(changed) if both[part] != last[part]]
+    return [*batches(widened, _MOST_BYTES), [Put(main, encode(value))], *batches(narrowed, _MOST_BYTES)]
 
 
 def _named(report: PositionReport) -> Sequence[Mapping[TableId, object]]:
@@ -175,29 +169,6 @@ def _union(first: ReportPart, last: ReportPart) -> ReportPart:
 def _report_op(group: str, part: int, value: ReportPart) -> Op:
     key = _part_key(group, part)
     return Put(key, encode(value)) if value != ReportPart() else Delete(key)
-
-
-def _batches(ops: Sequence[Op]) -> Iterator[list[Op]]:
-    batch: list[Op] = []
-    for op in ops:
-        if batch and (len(batch) == MAX_TXN_OPS or _size(batch) + _size([op]) > _MOST_BYTES):
-            yield batch
-            batch = []
-        batch.append(op)
-    if batch:
-        yield batch
-
-
-def _size(ops: Iterable[Op]) -> int:
-    return sum(len(op.key) + len(op.value) for op in ops if isinstance(op, Put))
-
-
-def join_report(keys: Iterable[KeyValue]) -> PositionReport:
-    """From the main value and the parts of one report, the main value first."""
-    main, *parts = keys
-    report = JoinedReport().then(main, KeyGroup({kv.key: kv for kv in parts})).report
-    assert report is not None
-    return report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ another thread may be in the middle of a call, and a connection that is open sta
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -73,7 +74,7 @@ _log = structlog.get_logger()
 
 
 class Renewed(Generic[T]):
-    """Not thread-safe."""
+    """Many threads may share it. One waits while another opens what is new."""
 
     def __init__(self, uri: ConnectionUri, open: Callable[[str], T], files: SecretFiles | None = None) -> None:
         self._uri = uri
@@ -82,19 +83,21 @@ class Renewed(Generic[T]):
         self._made_of: Expansion | None = None
         self._present: T | None = None
         self._former: list[T] = []
+        self._lock = threading.Lock()
 
     def get(self) -> T:
         """A file that cannot be read for a moment, while it is replaced, does no harm to what is open."""
-        try:
-            found = expansion(self._uri, self._files)
-            if self._present is None or found != self._made_of:
-                self._replace(self._open(found.uri), found)
-        except SluiceError as error:
-            if self._present is None:
-                raise
-            _log.warning("credentials_not_renewed", deployment=str(self._uri), error=str(error))
-        assert self._present is not None
-        return self._present
+        with self._lock:
+            try:
+                found = expansion(self._uri, self._files)
+                if self._present is None or found != self._made_of:
+                    self._replace(self._open(found.uri), found)
+            except SluiceError as error:
+                if self._present is None:
+                    raise
+                _log.warning("credentials_not_renewed", deployment=str(self._uri), error=str(error))
+            assert self._present is not None
+            return self._present
 
     def _replace(self, opened: T, made_of: Expansion) -> None:
         if self._present is not None:
@@ -104,7 +107,8 @@ class Renewed(Generic[T]):
 
     def close(self) -> None:
         """May be called twice."""
-        present, self._present = self._present, None
-        former, self._former = self._former, []
+        with self._lock:
+            present, self._present = self._present, None
+            former, self._former = self._former, []
         for each in (*former, *([present] if present is not None else [])):
             each.close()

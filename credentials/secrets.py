@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote_plus
 from pymongo.common import URI_OPTIONS_VALIDATOR_MAP
 
 from changefeed.config.options import Mistake
-from changefeed.config.uri import ConnectionUri
+from changefeed.config.uri import SECRET_OPTIONS, ConnectionUri
 from changefeed.errors import ConfigurationError
 from credentials.redaction import keep_secret
 from credentials.secret_files import SecretFiles
@@ -28,9 +28,6 @@ _STRICT = re.compile(r"[a-z0-9+]+://(?:(?P<user>[^@/?]*)@)?(?P<hosts>[^@/?]*)(?P
 _LOOSE = re.compile(r"[a-z0-9+]+://(?:(?P<user>.*)@)?(?P<hosts>[^@/?]*)(?P<rest>.*)", re.DOTALL)
 _MARKS = re.compile(r"[@:/?&=,;\s]+")
 _SHORTEST_PIECE = 4
-_SECRET_OPTIONS = frozenset(
-    {"tlscertificatekeyfilepassword", "authmechanismproperties", "proxypassword", "session_token"}
-)
 _FILE_OPTIONS = frozenset({"tlscafile", "tlscertificatekeyfile", "tlscrlfile"})
 _ORDINARY = frozenset({"true", "false", "admin", "localhost"})
 
@@ -97,7 +94,7 @@ def _secrets(uri: ConnectionUri, text: str, inserted: list[str]) -> Iterator[str
         if host.lower() not in written and not _ordinary(host):
             yield from texts_of_host(host, port)
     options = parse_qsl((parts["rest"] or "").partition("?")[2], keep_blank_values=True)
-    yield from (value for name, value in options if name.lower() in _SECRET_OPTIONS)
+    yield from (value for name, value in options if name.lower() in SECRET_OPTIONS)
     if any(name.lower() not in URI_OPTIONS_VALIDATOR_MAP for name, _ in options):
         yield from (piece for value in inserted for piece in _pieces(value) if not _ordinary(piece))
 

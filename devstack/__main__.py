@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from devstack.demo.demo import run
+from devstack.demo.there_and_back import run_there_and_back
 from devstack.mongodb.release import Mongod
 from devstack.pinned_wheel import Unobtainable
 from devstack.stack import DevStack
@@ -51,9 +51,13 @@ def demo(
     *,
     files: Annotated[bool, typer.Option("--files", help="Into files, from which a target is made at the end.")] = False,
     kafka: Annotated[bool, typer.Option("--kafka", help="The same through topics of Kafka.")] = False,
+    cluster: Annotated[bool, typer.Option("--cluster", help="With --files or --kafka: from two shards.")] = False,
+    there_and_back: Annotated[
+        bool, typer.Option("--return", help="A migration whose users move to the target, and return.")
+    ] = False,
 ) -> None:
     """Replicate a small shop whose schema changes, and compare both sides at the end."""
-    if not run(Console(), files=files, kafka=kafka):
+    if not (run_there_and_back() if there_and_back else run(files=files, kafka=kafka, cluster=cluster)):
         raise typer.Exit(1)
 
 

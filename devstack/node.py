@@ -32,6 +32,7 @@ class Node(ServerProcess):
         self._environment = environment or {}
         self._admin_port = free_port()
         self._http_port = free_port()
+        self._console_port = free_port()
 
     @property
     def address(self) -> str:
@@ -43,8 +44,12 @@ class Node(ServerProcess):
         return f"http://127.0.0.1:{self._http_port}"
 
     @property
+    def console(self) -> str:
+        return f"http://127.0.0.1:{self._console_port}"
+
+    @property
     def ports(self) -> tuple[int, ...]:
-        return self._admin_port, self._http_port
+        return self._admin_port, self._http_port, self._console_port
 
     def command(self) -> list[str]:
         return [
@@ -52,6 +57,7 @@ class Node(ServerProcess):
             *(str(Path(sys.executable).with_name("sluice")), "server", "--name", self.name),
             *("--etcd", self._etcd, "--roles", self._roles),
             *("--admin-address", self.address, "--http-address", self.http.removeprefix("http://")),
+            *("--console-address", self.console.removeprefix("http://")),
             *self._flags,
         ]
 

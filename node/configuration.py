@@ -17,10 +17,11 @@
       cert: /etc/sluice/admin.pem          # TLS
       key: /etc/sluice/admin.key
       client_ca: /etc/sluice/clients.pem   # mTLS
-      token_file: /etc/sluice/tokens       # lines role:token
+      token_file: /etc/sluice/tokens       # lines name:role:token
       allow_unauthenticated: false
     http_address: 127.0.0.1:8301           # /metrics, /healthz, /readyz
-    spark:                                 # docs/spark.md
+    console_address: 127.0.0.1:8302        # the web console, with TLS and tokens as the admin API; default: none
+    spark:                                 # docs/how-to/spark.md
       master: "local[2]"                   # or spark://host:port, k8s://https://host:port, yarn
       conf: {spark.driver.memory: 2g}
     secret_directories: [/run/secrets]     # where ${file:...} of changefeeds may point
@@ -40,6 +41,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
+import yaml
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -60,6 +62,7 @@ from credentials.secret_files import DEFAULT_DIRECTORIES, SecretFiles
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@\s]+):(?P<port>\d{1,5})")
 _SPARK_MASTER = re.compile(r"local(\[[^\]]+\])?|spark://[^\s/:]+:\d+(,[^\s/:]+:\d+)*|k8s://\S+|yarn")
+_SECRET_SETTING = re.compile(r"secret|password|token|access[.]?key|credential|javaoptions", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*")
 
 
@@ -121,10 +124,10 @@ class EtcdOptions(Options):
         Field(("127.0.0.1:2379",), description="write a list of host:port, for example [etcd-1:2379]")
     )
     user: Annotated[StrictStr | None, Flag("User of etcd.", "NAME")] = None
-    password_file: Annotated[File | None, Flag("File with its password.", "FILE")] = None
+    password_file: Annotated[File | None, Flag("File with the password.", "FILE")] = None
     ca: Annotated[File | None, Flag("CA of etcd's certificate; enables TLS.", "FILE")] = None
     cert: Annotated[File | None, Flag("Client certificate.", "FILE")] = None
-    key: Annotated[File | None, Flag("Its key.", "FILE")] = None
+    key: Annotated[File | None, Flag("Key of the certificate.", "FILE")] = None
 
     @field_validator("endpoints")
     @classmethod
@@ -146,10 +149,10 @@ class AdminOptions(Options):
     address: Annotated[Address, Flag("Address to serve at.", "HOST:PORT")] = "127.0.0.1:8300"
     advertise: Annotated[Address | None, Flag("Address for other machines.", "HOST:PORT", default="the address")] = None
     cert: Annotated[File | None, Flag("Certificate; enables TLS.", "FILE")] = None
-    key: Annotated[File | None, Flag("Its key.", "FILE")] = None
+    key: Annotated[File | None, Flag("Key of the certificate.", "FILE")] = None
     client_ca: Annotated[File | None, Flag("Require client certificates of this CA.", "FILE")] = None
     token_file: Annotated[
-        File | None, Flag("File of lines viewer:TOKEN and operator:TOKEN.", "FILE", name="token-file")
+        File | None, Flag("File of lines NAME:viewer:TOKEN and NAME:operator:TOKEN.", "FILE", name="token-file")
     ] = None
     allow_unauthenticated: Annotated[
         StrictBool, Flag("Serve other machines without authentication.", name="allow-unauthenticated")
@@ -172,7 +175,7 @@ class AdminOptions(Options):
 
 class SparkOptions(Options):
     master: Annotated[
-        StrictStr, BeforeValidator(_spark_master), Flag("Where Spark runs (docs/spark.md).", "MASTER")
+        StrictStr, BeforeValidator(_spark_master), Flag("Where Spark runs (docs/how-to/spark.md).", "MASTER")
     ] = "local[*]"
     conf: Annotated[
         dict[StrictStr, StrictStr], Flag("A setting of Spark; may be repeated.", "KEY=VALUE", repeated=True)
@@ -195,13 +198,15 @@ class NodeConfiguration(Options):
         Field(description="write a list of roles: owner, processor"),
         Flag("owner, processor or both.", "ROLES"),
     ] = (Role.OWNER, Role.PROCESSOR)
-    http_address: Annotated[Address, Flag("For /metrics, /healthz and /readyz.", "HOST:PORT")] = "127.0.0.1:8301"
+    http_address: Annotated[Address, Flag("Address of /metrics, /healthz and /readyz.", "HOST:PORT")] = "127.0.0.1:8301"
+    console_address: Annotated[
+        Address | None, Flag("Address of the web console.", "HOST:PORT", default="no console")
+    ] = None
     secret_directories: Annotated[
-        tuple[StrictStr, ...],
-        Flag("Where ${file:...} of changefeeds may point, with commas between.", "DIRECTORY"),
+        tuple[StrictStr, ...], Flag("Where ${file:...} of changefeeds may point, with commas between.", "DIRECTORY")
     ] = Field(DEFAULT_DIRECTORIES, description="write a list of directories, for example [/run/secrets/sluice]")
-    grace: Annotated[Seconds, Flag("For handing tables over when stopped.", "SECONDS")] = timedelta(seconds=60)
-    session_ttl: Annotated[Seconds, Flag("Until the session of a dead node expires.", "SECONDS")] = timedelta(
+    grace: Annotated[Seconds, Flag("Time to hand tables over when the node stops.", "SECONDS")] = timedelta(seconds=60)
+    session_ttl: Annotated[Seconds, Flag("Time after which a dead node's session expires.", "SECONDS")] = timedelta(
         seconds=10
     )
     log_format: Annotated[LogFormat, Flag("Form of the log.")] = LogFormat.CONSOLE
@@ -217,6 +222,16 @@ class NodeConfiguration(Options):
                 raise Mistake(f"found {shown(directory)}; write the absolute path of a directory, not of the root")
         return directories
 
+    @model_validator(mode="after")
+    def _nobody_unknown_sees_the_console(self) -> NodeConfiguration:
+        address = self.console_address
+        if address is not None and not loopback(address) and (self.admin.token_file is None or self.admin.cert is None):
+            raise Mistake(
+                f"found console_address {address}, which other machines can reach, without admin.token_file, admin.cert and admin.key; write them, "
+                "since browsers sign in with a token over TLS, or an address of this machine"
+            )
+        return self
+
     @property
     def secret_files(self) -> SecretFiles:
         """What changefeeds may read on this node."""
@@ -224,6 +239,13 @@ class NodeConfiguration(Options):
         return SecretFiles(
             directories=self.secret_directories, own=tuple(str(path) for path in own if path is not None)
         )
+
+    def shown(self) -> str:
+        """As YAML. Of Spark's settings those that may be secrets have no value; all other secrets are in files."""
+        fields = self.model_dump(mode="json")
+        conf = self.spark.conf
+        fields["spark"]["conf"] = {name: "***" if _SECRET_SETTING.search(name) else conf[name] for name in conf}
+        return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> NodeConfiguration:

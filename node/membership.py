@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
+from functools import partial
 from typing import Self
 
 import structlog
@@ -27,9 +27,9 @@ from coordination.layout import Layout, decode, encode
 from coordination.mirror import Mirror
 from coordination.session import Session
 from coordination.view import View
-from owner.connections import Connections
-from owner.losses import OplogLeft
+from owner.connections import Compare, Connections
 from owner.owner import Owner
+from owner.source_watch import OplogLeft
 from processor.processor import Processor
 
 
@@ -65,9 +65,7 @@ class Membership:
         self._stand()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stops the owner first, so that another node can lead while the last windows of this node end, and the lease last: windows need it."""
         if self._owner is not None:
             self._owner.stop()
@@ -131,9 +129,11 @@ class Membership:
             self._owner.start()
 
 
-def owner_candidate(session: Session, etcd: Etcd, mirror: Mirror, layout: Layout) -> Owner:
+def owner_candidate(
+    session: Session, etcd: Etcd, mirror: Mirror, layout: Layout, compare: Compare | None = None
+) -> Owner:
     candidate = Candidate(etcd, layout, lease=session.lease, node=session.node)
-    return Owner(candidate, session, mirror, layout, Connections)
+    return Owner(candidate, session, mirror, layout, partial(Connections, compare))
 
 
 _SAME_STATE_EVERY = timedelta(minutes=1)

@@ -21,13 +21,16 @@ import structlog
 from admin.access import Guard, TokenFile
 from admin.cluster_reader import ClusterReader, ServingNode, unreadable
 from admin.desired.desired_store import DesiredStore
+from admin.diagnosis import Diagnosis
 from admin.http_server import HttpServer
 from admin.metrics import Metrics
 from admin.server import AdminServer, ServerTls
+from admin.services.part_comparer import PartComparer
 from admin.services.troubles import not_ready
 from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records.node import NodeHealth, NodeId, NodeRecord, Role
 from changefeed.records.requests import ChangefeedId
+from console.console import Console, NodeFacts
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.protocol import EtcdConfig, Tls
 from coordination.fenced import FencedStore
@@ -40,7 +43,7 @@ from credentials.logging import Interruption
 from credentials.secrets import allow
 from node.configuration import AdminOptions, EtcdOptions, NodeConfiguration
 from node.membership import HealthPublisher, Membership, owner_candidate
-from owner.losses import OplogLeft
+from owner.source_watch import OplogLeft
 from processor.job_runs import JobSetup
 from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
@@ -90,8 +93,10 @@ class NodeProcess:
             store=self._store,
             guard=_guard(configuration.admin),
             tls=_server_tls(configuration.admin),
-            version=VERSION,
+            diagnosis=Diagnosis(version=VERSION, configuration=configuration.shown(), registry=self._metrics.registry),
         )
+        self._compare = PartComparer(self._reader)
+        self._console = self._made_console(configuration)
         self._http = HttpServer(
             configuration.http_address, self._metrics.registry, self.not_ready, partial(unreadable, self._reader)
         )
@@ -106,6 +111,19 @@ class NodeProcess:
     def http_address(self) -> str:
         return f"{self._configuration.http_address.rpartition(':')[0]}:{self._http.port}"
 
+    def _made_console(self, configuration: NodeConfiguration) -> Console | None:
+        if configuration.console_address is None:
+            return None
+        facts = NodeFacts(stale=self._cannot_serve, oplog_left=self._oplog_left)
+        tls, guard = _server_tls(configuration.admin), _guard(configuration.admin)
+        return Console(configuration.console_address, tls, guard, self._reader, self._admin.services, facts)
+
+    @property
+    def console_address(self) -> str:
+        """Empty without a console."""
+        address = self._configuration.console_address
+        return f"{address.rpartition(':')[0]}:{self._console.port}" if address and self._console else ""
+
     def stop(self) -> None:
         """May be called from a signal handler, and twice."""
         self._stopping.set()
@@ -117,7 +135,10 @@ class NodeProcess:
         self._mirror.start()
         self._admin.start()
         self._http.start()
-        _log.info("node_started", version=VERSION, admin=self.admin_address, http=self.http_address)
+        if self._console is not None:
+            self._console.start()
+        addresses = {"admin": self.admin_address, "http": self.http_address, "console": self.console_address}
+        _log.info("node_started", version=VERSION, **addresses)
         try:
             while not self._stopping.is_set():
                 membership = self._join()
@@ -179,7 +200,7 @@ class NodeProcess:
             session,
             self._mirror,
             HealthPublisher(self._etcd, self._layout.node(session.node), lambda: self._health),
-            candidate=partial(owner_candidate, session, self._etcd, self._mirror, self._layout)
+            candidate=partial(owner_candidate, session, self._etcd, self._mirror, self._layout, self._compare)
             if Role.OWNER in self._configuration.roles
             else None,
             processor=processor,
@@ -259,6 +280,8 @@ class NodeProcess:
 
     def _end(self) -> None:
         """Stops the servers first, then the Spark work, then the connections to etcd."""
+        if self._console is not None:
+            self._console.stop()
         self._admin.stop()
         self._http.stop()
         if self._watch is not None:

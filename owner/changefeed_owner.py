@@ -25,14 +25,17 @@ import structlog
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
+from changefeed.documents.document import Document
 from changefeed.errors import (
     ConfigurationError,
     CoordinationUnavailable,
     FencedError,
     InvariantError,
+    RetryableError,
     SluiceError,
+    UpdateWaits,
 )
-from changefeed.event import DdlEvent
+from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Command, State
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.node import NodeId
@@ -41,14 +44,15 @@ from changefeed.records.status import ChangefeedStatus
 from coordination import failpoint
 from coordination.large_values import LARGE_BYTES, MOST_BYTES
 from coordination.view import View
-from owner import capture_change, etcd_view
+from owner import etcd_view
 from owner.background import Background
-from owner.changefeed_sink import ChangefeedSink
 from owner.chores import PrincipalCopy, SinkChores, SourceChores
+from owner.connections import ChangefeedSink, OwnerTerm
 from owner.ddl.execution import Apply, Observe, RecordExecuting, Refuse, translated
 from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier
-from owner.decision import (
+from owner.decision import capture_change
+from owner.decision.decide import (
     Decision,
     LookUp,
     OwnerAction,
@@ -58,20 +62,19 @@ from owner.decision import (
     ReleaseDdls,
     decide,
 )
+from owner.decision.state import asked_about, published
+from owner.decision.status import Phase, never_began, phase_of
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
-from owner.losses import OplogLeft
 from owner.owner_memory import Lifecycles, OwnerMemory
-from owner.recopy import unfinished_copies
-from owner.source_watch import SourceWatch
-from owner.state import asked_about, published
+from owner.source_watch import OplogLeft, SourceWatch
 from owner.state_of import Collected, state_of
-from owner.status import Phase, never_began, phase_of
+from owner.sync_marking import SyncMarking
 from owner.table_starts import TableStarts, look_up
 from owner.tables import filter_change, scheduler
 from owner.tables.known_tables import KnownTables
 from owner.tables.wishes import Forget, Mark, Resume
-from owner.term import OwnerTerm
+from owner.target_changes import unfinished_copies
 from schema_store.store import fold
 from sink.ddl import DownstreamDdl
 
@@ -94,14 +97,14 @@ class ChangefeedOwner:
         self._lifecycles = Lifecycles(self._random)
         self._writer = ChangefeedWriter(term.store, term.layout, id)
         life = f"{term.layout.cluster}/{created_rev}"
-        self._sink = ChangefeedSink(term.clusters.open_sink(configuration), configuration, life, term.permit)
-        self._source = term.clusters.acquire(configuration.source, capture)
+        self._sink = ChangefeedSink(term.connections.open_sink(configuration), configuration, life, term.permit)
+        self._source = term.connections.acquire(configuration.source, capture)
         self._background = Background(term.wake)
         self._jobs = self._new_jobs()
         self._classifier = DdlClassifier(
             filter=configuration.filter,
             routes=configuration.routes,
-            background_indexes=configuration.ddl.async_indexes and self._sink.takes_late_ddl,
+            background_indexes=configuration.ddl.async_indexes and self._sink.sink.takes_late_ddl,
         )
         self._memory = OwnerMemory()
         self._gone_at: dict[NodeId, float] = {}
@@ -109,10 +112,10 @@ class ChangefeedOwner:
         self._watch = SourceWatch(id, self._source, self._background, self._lifecycles)
         self._source_chores = SourceChores(id, f"{term.layout.cluster}/{id}", self._source, self._background)
         self._sink_chores = SinkChores(id, self._sink, self._background)
-        target = self._sink.principals() if configuration.users else None
-        self._principals = (
-            PrincipalCopy(id, self._background, self._source.read_principals, target) if target is not None else None
-        )
+        self._sync = SyncMarking(id, configuration, self._sink, self._background, self._writer, term.compare)
+        self._principals: PrincipalCopy | None = None
+        if configuration.users and (target := self._sink.principals()) is not None:
+            self._principals = PrincipalCopy(id, self._background, self._source.read_principals, target)
         self._table_starts = TableStarts(
             configuration, self._source, self._sink, self._writer, self._background, self._lifecycles
         )
@@ -134,8 +137,9 @@ class ChangefeedOwner:
         """To be called once."""
         self._background.close()
         self._jobs.close()
+        self._sync.close()
         self._memory.leave_feed()
-        self._term.clusters.release(self.configuration.source, self.capture)
+        self._term.connections.release(self.configuration.source, self.capture)
 
     def tick(self, view: View) -> None:
         """Raises errors that concern the whole term (fencing, etcd), and errors of unreadable records, without which no status can be written."""
@@ -269,14 +273,10 @@ class ChangefeedOwner:
         self._do_chores(known, status, tables)
         collected = self._collect(known, status)
         state = state_of(known, status, memory, self.configuration, self._writer.epoch, collected)
-        decision = decide(
-            state,
-            self._classifier,
-            now=datetime.now(UTC),
-            monotonic=time.monotonic(),
-            random=self._random,
-        )
+        now, monotonic = datetime.now(UTC), time.monotonic()
+        decision = decide(state, self._classifier, now=now, monotonic=monotonic, random=self._random)
         self._carry_out(decision, known)
+        self._sync.tick(known, status, memory)
         tables.seen(decision.tip)
         memory.arrived = list(decision.waiting)
         if status.lifecycle.running:
@@ -290,7 +290,7 @@ class ChangefeedOwner:
             self._source_chores.beat(status.checkpoint)
         behind = {table: stored.record.at for table, stored in known.stragglers.items()}
         names, target = tables.names, self.configuration.routes.target
-        self._sink_chores.mark(status.checkpoint, behind, lambda: map(target, names()))
+        self._sink_chores.mark(status.checkpoint, behind, lambda: map(target, names()), known.reports.values())
         self._sink_chores.sweep(known.gone)
         if status.lifecycle.resting and not status.still:
             self._stands_still(known)
@@ -303,8 +303,10 @@ class ChangefeedOwner:
         """Writes nothing."""
         unwritten = self._principals.error if self._principals is not None else None
         waits = self._table_starts.update_waits(known, status)
+        source = self._watch.look(known, status, self._memory, [waits, unwritten])
         return Collected(
-            source=self._watch.look(known, status, self._memory, also=[waits, unwritten]),
+            source=source,
+            sync_place=self._sync.aim(known, status, self._memory, source.resolved),
             letters=self._sink_chores.letters(status.letters, known.all_rows.rejected),
             executions=self._jobs.progress,
             room=self._room(),
@@ -320,7 +322,7 @@ class ChangefeedOwner:
         for action in decision.actions:
             self._act(action, known)
         self._record_executing([action.record for action in decision.actions if isinstance(action, RecordExecuting)])
-        self._source_chores.note(wanted=decision.lacks_place)
+        self._source_chores.note(wanted=decision.lacks_place or self._sync.wants_note)
 
     def _act(self, action: OwnerAction, known: OwnerView) -> None:
         match action:
@@ -363,13 +365,16 @@ class ChangefeedOwner:
         return error is None
 
     def _look_up(self, event: DdlEvent) -> None:
+        found: Document | SluiceError | None
         try:
             found = self._background.take(asked_about(event), lambda: look_up(self._source, event))
         except SluiceError as error:
-            self._memory.error = error
-            return
-        self._memory.error = None
-        if found is not None:
+            found = error
+        waits = isinstance(found, SluiceError) and event.type is DdlType.ENTER
+        self._memory.error = UpdateWaits(f"{event.table} is not copied anew: {found}") if waits else None
+        if isinstance(found, RetryableError):
+            self._memory.error = found
+        elif found is not None:
             self._memory.entered[asked_about(event)] = found
 
     def _schedule(self, known: OwnerView) -> None:

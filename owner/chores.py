@@ -11,14 +11,15 @@ import structlog
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import RetryableError, SluiceError, UsersNotReplicated
 from changefeed.position import Position
+from changefeed.records.node import PositionReport
 from changefeed.records.requests import ChangefeedId
 from changefeed.records.status import LetterTotals
 from changefeed.table import TableId, TableName
 from changefeed.users import PrincipalChanges, PrincipalNames, Principals
 from owner.background import Background, Chore, logged
-from owner.changefeed_sink import ChangefeedSink
-from owner.term import OwnerSource
+from owner.connections import ChangefeedSink, SourceConnection
 from sink.ddl import DropTables
+from sink.receipt import CommitCounts
 from sink.sink import PrincipalTarget
 
 _HEARTBEAT_SECONDS = 10.0
@@ -40,7 +41,7 @@ _log = structlog.get_logger()
 class SourceChores:
     """`heartbeat`: the name of the changefeed's heartbeat. A changefeed that may not write heartbeats goes on without them."""
 
-    def __init__(self, id: ChangefeedId, heartbeat: str, source: OwnerSource, background: Background) -> None:
+    def __init__(self, id: ChangefeedId, heartbeat: str, source: SourceConnection, background: Background) -> None:
         self._heartbeat = heartbeat
         self._source = source
         self._background = background
@@ -99,6 +100,11 @@ class SinkChores:
         self._mark = Chore[_Mark](
             background, "watermark", _MARK_SECONDS, logged(self._log.warning, "watermark_not_written")
         )
+        self._ended = Chore[int](
+            background, "logs of gone nodes", _MARK_SECONDS, logged(self._log.warning, "logs_not_ended")
+        )
+        self._counts: dict[int, int] = {}
+        """Of the commits that nodes have reported, by their epochs."""
         self._sweep = Chore[int](
             background, "leftovers", _SWEEP_SECONDS, logged(self._log.warning, "leftovers_not_removed")
         )
@@ -108,18 +114,26 @@ class SinkChores:
         self._give_up_deadline: float | None = None
 
     def mark(
-        self, checkpoint: Position, behind: Mapping[TableId, Position], tables: Callable[[], Iterable[TableName]]
+        self,
+        checkpoint: Position,
+        behind: Mapping[TableId, Position],
+        tables: Callable[[], Iterable[TableName]],
+        reports: Iterable[PositionReport] = (),
     ) -> None:
         """Tell a sink of messages how far everything is there. `checkpoint` and `behind` are as etcd has them, so a mark is true for ever.
 
-        `tables`: the names downstream of all, as of now. It is called in another thread.
+        `tables`: the names downstream of all, as of now. It is called in another thread. `reports`: as etcd has them now. Commits of
+        a node that is gone were reported before, or are ended before the first mark.
         """
         marks, mark = self._marks, (checkpoint, dict(behind))
-        if marks is None:
+        for epoch, count in (each for report in reports for each in report.committed.items()):
+            self._counts[epoch] = max(count, self._counts.get(epoch, 0))
+        if marks is None or (self._sweeper is not None and self._ended.answer is None):
             return
+        committed = CommitCounts(counts=dict(self._counts), ended=self._ended.answer or 0)
 
         def write() -> _Mark:
-            marks.mark(*mark, tables())
+            marks.mark(*mark, tables(), committed)
             return mark
 
         self._mark.tick(write, wanted=mark != self._mark.answer)
@@ -127,7 +141,9 @@ class SinkChores:
     def sweep(self, gone: Callable[[int], bool]) -> None:
         """Have a sink of messages cleared of what gone nodes wrote and never committed. `gone`: whether the node of this epoch is."""
         sweeper = self._sweeper
-        if sweeper is not None and self._sweep.tick(lambda: sweeper.sweep(gone)) and self._sweep.answer:
+        if sweeper is not None and self._ended.answer is None:
+            self._ended.tick(lambda: sweeper.end(gone))
+        elif sweeper is not None and self._sweep.tick(lambda: sweeper.sweep(gone)) and self._sweep.answer:
             self._log.info("leftovers_removed", files=self._sweep.answer)
 
     def letters(self, recorded: LetterTotals, rejected: int) -> LetterTotals | None:
@@ -151,12 +167,14 @@ class SinkChores:
         if self._give_up_deadline is None:
             self._give_up_deadline = self._background.now() + _DROP_PATIENCE_SECONDS
         try:
-            return self._background.take(("tables to drop", *names), lambda: self._drop(names)) is not None
+            ended = self._background.take(("tables to drop", *names), lambda: self._drop(names)) is not None
         except SluiceError as error:
-            if self._background.now() < self._give_up_deadline:
-                return False
-            self._log.warning("unfinished_copies_left", tables=", ".join(map(str, names)), error=str(error))
-            return True
+            ended = self._background.now() >= self._give_up_deadline
+            if ended:
+                self._log.warning("unfinished_copies_left", tables=", ".join(map(str, names)), error=str(error))
+        if ended:
+            self._give_up_deadline = None
+        return ended
 
     def _drop(self, names: Sequence[TableName]) -> bool:
         drop = DropTables(names=tuple(names))

@@ -1,7 +1,7 @@
-"""`Connections`: the source clusters, each connected once and shared by its changefeeds, and the sinks.
+"""`OwnerTerm`: what all changefeeds share while one node is the owner, and `Connections`: their sources and sinks.
 
-Only the methods of `SourceConnection` wait for a cluster: a cluster that does not answer must not delay the owner's tick, which also
-serves the changefeeds of other clusters.
+Each source cluster is connected once and shared by its changefeeds. Only the methods of `SourceConnection` and `ChangefeedSink` wait for a
+cluster: a cluster that does not answer must not delay the owner's tick, which also serves the changefeeds of other clusters.
 """
 
 from __future__ import annotations
@@ -10,22 +10,33 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
+from typing import Protocol
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
+from changefeed.errors import FencedError
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
+from changefeed.records.requests import ChangefeedId
+from changefeed.records.status import LetterTotals
+from changefeed.records.sync_point import PartResult, PassPlace, SyncPoint
 from changefeed.table import TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout, as_shown
 from changefeed.users import Principals
+from coordination.decoded import Decoded
+from coordination.fenced import FencedStore
+from coordination.layout import Layout
 from credentials.clients import Renewed
 from credentials.secrets import expanded
 from owner.ddl.feed import DdlFeed
+from owner.ddl.jobs import InFlightDdl
+from sink.ddl import DdlApplier
 from sink.opening import open_sink
-from sink.sink import Sink, SourceFacts
+from sink.sink import Marks, Permit, PrincipalTarget, Sink, SourceFacts, Sweeper, SyncTarget
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of, is_config_server
 from source.ddl_watch import DdlWatch
@@ -41,15 +52,13 @@ class SourceConnection:
 
     def __init__(self, uri: ConnectionUri, capture: Capture) -> None:
         self._capture = capture
-        self._lock = threading.Lock()
         self._connected: Renewed[Source] = Renewed(uri, lambda uri: open_source(uri, capture))
         self.feed = DdlFeed(self._open_watch)
 
     @property
     def _source(self) -> Source:
         """A missing credential or an unresolvable name is an error of the changefeeds that use the source."""
-        with self._lock:
-            return self._connected.get()
+        return self._connected.get()
 
     def _open_watch(self, start: Position) -> DdlWatch:
         return self._source.open_watch(start)
@@ -94,8 +103,7 @@ class SourceConnection:
     def close(self) -> None:
         """Waits until the DDL watches have ended."""
         self.feed.close()
-        with self._lock:
-            self._connected.close()
+        self._connected.close()
 
 
 @dataclass(slots=True)
@@ -104,8 +112,20 @@ class _Shared:
     users: int
 
 
+class Compare(Protocol):
+    """Of another room: the owner does not know how two sides are compared."""
+
+    def __call__(
+        self, id: ChangefeedId, point: SyncPoint, place: PassPlace | None, stop: threading.Event
+    ) -> PartResult | None:
+        """Waits for both sides. None: the point is too old to be read."""
+        ...
+
+
 class Connections:
-    def __init__(self) -> None:
+    def __init__(self, compare: Compare | None = None) -> None:
+        """`compare`: how the two sides of a changefeed are compared at a point. None: they are not."""
+        self.compare = compare
         self._lock = threading.Lock()
         self._shared: dict[tuple[str, Capture], _Shared] = {}
 
@@ -143,3 +163,72 @@ def _layout_of(configuration: Configuration, schema: TableSchema) -> TableLayout
     with closing(connect_to_source(expanded(configuration.source), capture=None)) as client:
         layout = read_layout(client, schema) if is_config_server(client) else None
         return as_shown(layout, configuration.columns_of(schema.name))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangefeedSink:
+    """The sink of one changefeed. `life`: differs for each changefeed that was ever created, even under one id. `permit`: that of the owner's term."""
+
+    sink: Sink
+    configuration: Configuration
+    life: str
+    permit: Permit
+
+    def open(self) -> DdlApplier:
+        return self.sink.ddl(self.life, self.permit)
+
+    def claim(self, at: Position, tables: Iterable[TableSchema]) -> None:
+        """Makes it this changefeed's. `at`, `tables`: where and with which the changefeed begins. Waits for the sink."""
+        route = self.configuration.routes.target
+        self.sink.claim(self.life, at, [(table, route(table.name)) for table in tables], self.permit)
+
+    def marks(self) -> Marks | None:
+        return self.sink.marks(self.life, self.permit)
+
+    def leftovers(self) -> Sweeper | None:
+        return self.sink.leftovers(self.life)
+
+    def letters(self, before: LetterTotals) -> LetterTotals:
+        """Returns how many rows are refused. `before`: the last result. Waits for the sink."""
+        return self.sink.open_letters(before)
+
+    def principals(self) -> PrincipalTarget | None:
+        return self.sink.principals(self.permit)
+
+    def sync_target(self) -> SyncTarget | None:
+        return self.sink.sync_target(self.permit)
+
+
+@dataclass(frozen=True, slots=True)
+class TermPermit:
+    """Says for how many seconds the owner of this term may still write downstream, and raises when it may not: not each sink counts the seconds."""
+
+    left: Callable[[], float]
+
+    def __call__(self) -> float:
+        left = self.left()
+        if left <= 0:
+            raise FencedError(
+                "the term of this owner has ended, so it writes nothing more; another node may be the owner"
+            )
+        return left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerTerm:
+    """Shared by all changefeeds while this node is the owner."""
+
+    store: FencedStore
+    layout: Layout
+    reader: Decoded
+    connections: Connections
+    permit: Permit
+    """Asked before each command downstream."""
+    wake: Callable[[], None]
+    margin: timedelta
+    """How long the Spark tasks of a node may still write after its lease is gone."""
+    in_flight: InFlightDdl
+
+    @property
+    def compare(self) -> Compare | None:
+        return self.connections.compare

@@ -21,15 +21,16 @@ from changefeed.records.requests import (
     TableVerb,
 )
 from changefeed.records.status import ChangefeedStatus, Straggler
+from changefeed.records.sync_point import SyncPoints, SyncRequest, Verified
 from changefeed.table import TableId, TableName, TableSchema
 from changefeed.users import PrincipalNames
 from coordination import decoded
 from coordination.decoded import Decoded
 from coordination.layout import Layout, decode
 from coordination.view import View
-from owner.capture_change import Standing
 from owner.ddl.stragglers import StoredStraggler
-from owner.state import published
+from owner.decision.capture_change import Standing
+from owner.decision.state import published
 from owner.tables.known_tables import KnownTables
 from owner.tables.progress import Floor, NodeState, TableProgress
 
@@ -49,6 +50,10 @@ class OwnerView:
     """The counts of gone nodes."""
     principals: PrincipalNames = field(default_factory=PrincipalNames)
     """The users and roles that have been written to the target."""
+    sync: SyncPoints = field(default_factory=SyncPoints)
+    sync_asked: bool = False
+    """A user wants a sync point now."""
+    verified: Verified = field(default_factory=Verified)
     renames: Mapping[TableName, TargetRename]
     moves: Mapping[TableId, NodeId]
     stragglers: Mapping[TableId, StoredStraggler]
@@ -175,6 +180,8 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
     moves = reader.group(MoveRequest, view, layout.moves(id))
     principals = reader.one(PrincipalNames, view, layout.principals(id))
     renames = reader.group(TargetRename, view, layout.renames(id))
+    sync = reader.one(SyncPoints, view, layout.sync(id))
+    verified = reader.one(Verified, view, layout.verified(id))
     nodes = reader.nodes(view)
     rows = reader.one(RowCounts, view, layout.rows(id))
     return OwnerView(
@@ -189,6 +196,9 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
         reports=reader.reports(view, id),
         rows=rows.record if rows else RowCounts(),
         principals=principals.record if principals else PrincipalNames(),
+        sync=sync.record if sync else SyncPoints(),
+        sync_asked=reader.one(SyncRequest, view, layout.sync_request(id)) is not None,
+        verified=verified.record if verified else Verified(),
         renames={TableName.parse(name): stored.record for name, stored in renames.items()},
         moves={TableId(table): stored.record.node for table, stored in moves.items()},
         stragglers={

@@ -6,21 +6,26 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import structlog
 
 from changefeed.errors import DefinitionsTooLarge
+from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records.ddl import Barrier, DdlRecord, Observation, TargetRename
+from changefeed.records.history import HistoryEntry, HistoryKind
 from changefeed.records.node import Assignment, NodeId, PositionReport, RowCounts
 from changefeed.records.requests import ChangefeedId, MoveRequest
 from changefeed.records.status import ChangefeedStatus, Straggler
+from changefeed.records.sync_point import SyncPoints, Verified
 from changefeed.table import TableId, TableName, TableSchema
 from changefeed.users import PrincipalNames
 from coordination import failpoint
-from coordination.etcd.protocol import MAX_TXN_BYTES, MAX_TXN_OPS, Delete, DeletePrefix, Op, Put
+from coordination.etcd.protocol import Delete, DeletePrefix, Op, Put, batches
 from coordination.fenced import FencedStore
+from coordination.history import entry_ops, lease_history
 from coordination.large_store import LargeWriter
 from coordination.large_values import LARGE_BYTES, MOST_BYTES, encoded
 from coordination.layout import Layout, encode
@@ -37,6 +42,7 @@ _BARRIER_EVERY_WHILE_ROWS_FLOW = 0.04
 _STATUS_EVERY = 1.0
 _HISTORY = 100
 """How many settled DDLs stay in etcd, for users who ask what was applied when."""
+_MOST_NOTE = 500
 _CROWDED = 4
 """From this part of the room for large definitions on, none are kept for users."""
 
@@ -69,6 +75,14 @@ class ChangefeedWriter:
 
     def principals(self, names: PrincipalNames) -> None:
         self._commit([Put(self._layout.principals(self._id), encode(names))])
+
+    def sync(self, points: SyncPoints, *, answers: bool) -> None:
+        """`answers`: what a user asked for is over."""
+        answered = [Delete(self._layout.sync_request(self._id))] if answers else []
+        self._commit([Put(self._layout.sync(self._id), encode(points)), *answered])
+
+    def verified(self, verified: Verified) -> None:
+        self._commit([Put(self._layout.verified(self._id), encode(verified))])
 
     def renames(self, renames: Mapping[TableName, TargetRename | None]) -> None:
         """None: the target refused it."""
@@ -131,11 +145,15 @@ class ChangefeedWriter:
             layout.skips,
             layout.renames,
             layout.repairs,
+            layout.sync,
+            layout.sync_request,
+            layout.verified,
         ]
         self._commit([*(DeletePrefix(group(id)) for group in groups), self._put_status(status)])
         self.large.deleted()
 
     def remove(self) -> None:
+        lease_history(self._store, self._layout, self._id)
         groups = self._layout.changefeed, self._layout.large, self._layout.positions
         self._commit([DeletePrefix(group(self._id)) for group in groups])
         self._log.info("changefeed_removed")
@@ -207,11 +225,28 @@ class ChangefeedWriter:
         same_words = same_state and before is not None and before.behind == status.behind
         if same_words and time.monotonic() - self._status_at < _STATUS_EVERY:
             return
-        self._commit([self._put_status(status)])
+        self._commit([self._put_status(status), *self._told(status, before)])
         self._status_at = time.monotonic()
         if not same_state:
             error = status.lifecycle.error
             self._log.info("changefeed_state", state=status.lifecycle.state, error=error and error.message)
+
+    def _told(self, status: ChangefeedStatus, before: ChangefeedStatus | None) -> list[Op]:
+        """A new state is in the history, too. That it is removed says the user's own change."""
+        state, error = status.lifecycle.state, status.lifecycle.error
+        was = before.lifecycle.state if before is not None else None
+        if state in (was, State.REMOVED):
+            return []
+        entry = HistoryEntry(
+            at=datetime.now(UTC),
+            kind=HistoryKind.STATE,
+            action="state",
+            by="owner",
+            before=was or "",
+            after=state,
+            note=error.message[:_MOST_NOTE] if error is not None and state is not State.NORMAL else "",
+        )
+        return entry_ops(self._store, self._layout, self._id, entry, f"{self.epoch:x}")
 
     def schedule(self, before: Mapping[NodeId, Assignment], after: Mapping[NodeId, Assignment]) -> None:
         puts = [
@@ -310,19 +345,9 @@ def _state(status: ChangefeedStatus) -> object:
     return lifecycle.state, lifecycle.error, status.run, status.info_version, status.epoch, status.start, status.still
 
 
-def whole_parts(puts: Iterable[Put]) -> Iterator[list[Put]]:
+def whole_parts(puts: Iterable[Put]) -> Iterator[list[Op]]:
     """The same part of every node in one transaction, so that a table's old and new node change together."""
     by_part: dict[str, list[Put]] = {}
     for put in puts:
         by_part.setdefault(put.key.rpartition("/")[2], []).append(put)
-    batch: list[Put] = []
-    size = 0
-    for _, part in sorted(by_part.items()):
-        cost = sum(len(put.value) for put in part)
-        if batch and (len(batch) + len(part) > MAX_TXN_OPS or size + cost > MAX_TXN_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch += part
-        size += cost
-    if batch:
-        yield batch
+    return batches(part for _, part in sorted(by_part.items()))

@@ -23,16 +23,17 @@ from coordination.decoded import Decoded, StoredRecord
 from coordination.election import Candidate
 from coordination.etcd.protocol import CreateRevIs, Delete, DeletePrefix
 from coordination.fenced import FencedStore
-from coordination.layout import Layout, ResignRequest, child, decode
+from coordination.history import lease_history
+from coordination.layout import Layout, ResignRequest, decode
 from coordination.mirror import Mirror
 from coordination.session import Session
 from coordination.task_fence import BUDGET
 from coordination.view import View
 from credentials.logging import Interruption
 from owner.changefeed_owner import ChangefeedOwner
+from owner.connections import Connections, OwnerTerm, TermPermit
 from owner.ddl.jobs import InFlightDdl
-from owner.losses import OplogLeft
-from owner.term import Clusters, OwnerTerm, TermPermit
+from owner.source_watch import OplogLeft
 
 _log = structlog.get_logger()
 
@@ -55,7 +56,7 @@ class Owner:
         session: Session,
         mirror: Mirror,
         layout: Layout,
-        connect: Callable[[], Clusters],
+        connect: Callable[[], Connections],
         *,
         margin: timedelta = BUDGET,
     ) -> None:
@@ -147,7 +148,7 @@ class Owner:
             store=store,
             layout=self._layout,
             reader=Decoded(self._layout),
-            clusters=self._connect(),
+            connections=self._connect(),
             permit=TermPermit(self._left),
             wake=self._hurry,
             margin=self._margin,
@@ -187,7 +188,10 @@ class Owner:
             self._log.info("owner_resigns_as_asked")
             self._stopping.set()
             return
-        present = self._present(view, changefeeds)
+        present = term.reader.changefeeds(view)
+        for id in changefeeds.keys() - set(present):
+            changefeeds.pop(id).close()
+            self._last_errors.pop(id, None)
         answered = [self._tick(id, term, changefeeds, unreadable) for id in present if not self.over]
         if all(answered):
             self._etcd_outage.over()
@@ -195,14 +199,6 @@ class Owner:
 
     def _view(self, term: OwnerTerm) -> View:
         return self._mirror.at_least(term.store.settle(), _VIEW_TIMEOUT, whole=True)
-
-    def _present(self, view: View, changefeeds: dict[ChangefeedId, ChangefeedOwner]) -> list[ChangefeedId]:
-        groups = (group for group in view.groups_below(self._layout.changefeeds) if view.get(f"{group}info"))
-        present = [ChangefeedId(child(group, self._layout.changefeeds)) for group in groups]
-        for id in changefeeds.keys() - set(present):
-            changefeeds.pop(id).close()
-            self._last_errors.pop(id, None)
-        return present
 
     def _tick(
         self,
@@ -268,12 +264,16 @@ class Owner:
         term: OwnerTerm,
         changefeeds: dict[ChangefeedId, ChangefeedOwner],
     ) -> ChangefeedOwner:
-        """A changefeed whose capture or configuration was changed, in more than live options, gets a new `ChangefeedOwner`."""
+        """A changefeed whose capture, sink or configuration was changed, in more than limits, gets a new `ChangefeedOwner`."""
         info = stored.record
         configuration = status.as_found(info.configuration) if status else info.configuration
         id = ChangefeedId(configuration.id)
         known = changefeeds.get(id)
-        if known is not None and (known.capture is not info.capture or not alike(known.configuration, configuration)):
+        if known is not None and (
+            known.capture is not info.capture
+            or known.configuration.sink != configuration.sink
+            or not alike(known.configuration, configuration)
+        ):
             changefeeds.pop(id).close()
         if id not in changefeeds:
             changefeeds[id] = ChangefeedOwner(id, configuration, info.capture, term, created_rev=stored.create_rev)
@@ -338,6 +338,7 @@ class UnreadableChangefeeds:
             self._still_since.pop(id, None)
             self._store.commit([Delete(key) for key in run], same)
         elif now - self._still_since.setdefault(id, now) >= self._margin.total_seconds():
+            lease_history(self._store, layout, id)
             groups = layout.changefeed, layout.large, layout.positions
             self._store.commit([DeletePrefix(group(id)) for group in groups], same)
             _log.warning("unreadable_changefeed_removed", changefeed=id)

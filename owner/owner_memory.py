@@ -19,8 +19,8 @@ from changefeed.source_history import SourceHistory
 from changefeed.table import TableId
 from owner.ddl.feed import Subscription, Taken
 from owner.ddl.sightings import Sightings
+from owner.decision.status import commanded
 from owner.etcd_view import OwnerView
-from owner.status import commanded
 from owner.tables.known_tables import KnownTables
 from owner.tables.node_standings import NodeStandings
 from owner.tables.progress import TableProgress
@@ -33,7 +33,7 @@ class OwnerMemory:
     tables: KnownTables | None = None
     progress: TableProgress = field(default_factory=TableProgress)
     standings: NodeStandings = field(default_factory=NodeStandings)
-    entered: dict[tuple[Position, TableId | None], Document] = field(default_factory=dict)
+    entered: dict[tuple[Position, TableId | None], Document | SluiceError] = field(default_factory=dict)
     arrived: list[DdlEvent] = field(default_factory=list)
     error: SluiceError | None = None
     """Why a table that enters the filter could not be looked up."""

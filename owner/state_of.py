@@ -9,11 +9,10 @@ from changefeed.config.configuration import Configuration
 from changefeed.position import Position
 from changefeed.records.status import ChangefeedStatus, LetterTotals
 from owner.ddl.execution import DdlProgress
+from owner.decision.state import ChangefeedState, horizon
 from owner.etcd_view import OwnerView
-from owner.losses import history_of
 from owner.owner_memory import OwnerMemory
-from owner.source_watch import Watched
-from owner.state import ChangefeedState, horizon
+from owner.source_watch import Watched, history_of
 from owner.tables.wishes import TableWishes
 
 
@@ -26,6 +25,7 @@ class Collected:
     executions: Mapping[Position, DdlProgress]
     room: int
     """For large definitions, in bytes."""
+    sync_place: Position | None
     still: bool
     """No pipeline is running any more."""
     now: float
@@ -67,7 +67,9 @@ def state_of(
         arrived=memory.arrived,
         room=collected.room,
         resolved=watched.resolved,
+        sync_place=collected.sync_place,
         history=memory.history and memory.history.after(history_of(known)).without(watched.gone_shards),
+        holding=watched.holding,
         horizon=horizon(
             known.info.configuration,
             status,

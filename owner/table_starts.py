@@ -18,7 +18,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import eq
-from typing import Protocol
 
 import structlog
 
@@ -34,19 +33,18 @@ from changefeed.position import Position, Window
 from changefeed.records.ddl import Barrier, DdlRecord
 from changefeed.records.requests import Reroute
 from changefeed.records.status import ChangefeedStatus
-from changefeed.table import TableId, TableKind, TableName, TableSchema, TableSize, definition_of, identified
+from changefeed.table import TableId, TableKind, TableName, TableSchema, definition_of, identified
 from owner.background import Background
-from owner.changefeed_sink import ChangefeedSink
+from owner.connections import ChangefeedSink, SourceConnection
 from owner.ddl.stragglers import nameless
+from owner.decision.state import published
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.owner_memory import Lifecycles
-from owner.recopy import abandoned_copies
-from owner.state import published
 from owner.tables import filter_change, route_change
 from owner.tables.filter_change import FilterChange
 from owner.tables.route_change import Place
-from owner.target_changes import TargetRenames, make_views, remake_views
+from owner.target_changes import TargetRenames, abandoned_copies, make_views, remake_views
 from schema_store.definition import new_uuid
 from schema_store.rewind import rewound
 from schema_store.store import SchemaStore
@@ -62,7 +60,7 @@ class TableStarts:
     def __init__(
         self,
         configuration: Configuration,
-        source: Catalog,
+        source: SourceConnection,
         sink: ChangefeedSink,
         writer: ChangefeedWriter,
         background: Background,
@@ -215,7 +213,6 @@ class TableStarts:
         versions = SchemaStore.from_records(known.bases.values(), records).versions
         living = [schema for _, schema in versions.living()]
         found = identified(tables_at(self._source, patterns.wants_table, position), living)
-        found = filter_change.without_doubles(found, living)
         free, taken = filter_change.with_free_names(routes, records, found)
         if not status.follows(asked):
             check_names(routes, found)
@@ -245,21 +242,7 @@ class Beginning:
     """Whether their documents have to be copied first."""
 
 
-class Catalog(Protocol):
-    """Questions to the source. The answers take a while."""
-
-    def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
-        """All wanted tables, as they were at one position."""
-        ...
-
-    def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:
-        """What the source says without counting. A table whose size it does not say is left out."""
-        ...
-
-    def ddls(self, window: Window) -> Iterable[DdlEvent]: ...
-
-
-def begin(source: Catalog, configuration: Configuration, resume_from: Position | None) -> Beginning:
+def begin(source: SourceConnection, configuration: Configuration, resume_from: Position | None) -> Beginning:
     """A start in the future counts as a start now, since nothing happens in between."""
     reading = source.read_tables(configuration.filter.wants_table)
     start = configuration.start
@@ -271,7 +254,9 @@ def begin(source: Catalog, configuration: Configuration, resume_from: Position |
     return Beginning(position=asked, tables=tables, copied=False)
 
 
-def tables_at(source: Catalog, wanted: Callable[[TableName], bool], position: Position) -> tuple[TableSchema, ...]:
+def tables_at(
+    source: SourceConnection, wanted: Callable[[TableName], bool], position: Position
+) -> tuple[TableSchema, ...]:
     """The wanted tables as they were at a past position."""
     reading = source.read_tables(wanted)
     if reading.position < position:
@@ -282,7 +267,7 @@ def tables_at(source: Catalog, wanted: Callable[[TableName], bool], position: Po
 
 
 def _as_of(
-    position: Position, reading: CatalogReading, source: Catalog, wanted: Callable[[TableName], bool]
+    position: Position, reading: CatalogReading, source: SourceConnection, wanted: Callable[[TableName], bool]
 ) -> tuple[TableSchema, ...]:
     then = rewound(reading.tables, source.ddls(Window(position, reading.position)), position)
     return tuple(table for table in then if wanted(table.name))
@@ -301,7 +286,7 @@ def check_names(routes: Routes, tables: Iterable[TableSchema]) -> None:
         )
 
 
-def look_up(source: Catalog, event: DdlEvent) -> Document:
+def look_up(source: SourceConnection, event: DdlEvent) -> Document:
     """A table that a rename brought into the filter, as the rename found it: `{options, indexes, shardKey}`.
 
     On a cluster the source may know it by a later UUID, if it was resharded or its database's primary shard had changed before.

@@ -1,4 +1,4 @@
-"""`TargetRenames`, `make_views`, `remake_views`: what a start and changed routes do at the target.
+"""`TargetRenames`, `make_views`, `remake_views`: what a start and changed routes do at the target, and which copies they drop there.
 
 Views have no rows, so no node gets them. They are created before a beginning is recorded: a restarted owner finds them already created.
 """
@@ -6,22 +6,25 @@ Views have no rows, so no node gets them. They are created before a beginning is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from changefeed.config.configuration import Configuration
+from changefeed.config.tables.filter import Filter
 from changefeed.config.tables.routes import Routes
 from changefeed.errors import DdlAmbiguous, DdlRefused, DdlUnsupported, SluiceError
-from changefeed.records.ddl import Observation, TargetRename
+from changefeed.records.ddl import DdlRecord, Observation, TargetRename
 from changefeed.records.requests import Reroute
 from changefeed.records.status import ChangefeedStatus
-from changefeed.table import TableKind, TableName, TableSchema
+from changefeed.table import TableId, TableKind, TableName, TableSchema
 from coordination import failpoint
 from owner.background import Background
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.route_change import Place, ready
+from schema_store.store import SchemaStore
 from sink.ddl import CreateTable, DdlApplier, DropTables, RenameTable, Routing, create_copy, names_of
 
 _MOST = 1000
@@ -153,6 +156,26 @@ def remake_views(
                 sink.apply(DropTables(names=(old.name,)), there)
         for _, new in changed:
             sink.apply(new, sink.observe(names_of(new)))
+
+
+def unfinished_copies(bases: Iterable[TableSchema], records: Iterable[DdlRecord]) -> tuple[TableName, ...]:
+    """Return the names at the target of the copies that stand beside tables, also of those whose DDL is not done: it may have been applied."""
+    known = list(records)
+    versions = SchemaStore.from_records(bases, known).versions
+    tip = versions.apply_all(record.event for record in known if record.open)
+    copies = {schema.beside.name for of in (versions, tip) for _, schema in of.living() if schema.beside is not None}
+    return tuple(sorted(copies))
+
+
+def abandoned_copies(
+    filter: Filter, living: Iterable[TableSchema], anew: AbstractSet[TableId]
+) -> tuple[TableName, ...]:
+    """Return the names at the target of the copies that will never take a table's place. To be dropped first: nothing is known of them later."""
+    return tuple(
+        schema.beside.name
+        for schema in living
+        if schema.beside is not None and (schema.id in anew or not filter.wants_table(schema.name))
+    )
 
 
 def view_problems(places: Iterable[Place], configuration: Configuration) -> Iterator[str]:

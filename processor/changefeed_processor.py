@@ -45,6 +45,7 @@ from processor.spark.pipeline import SharedContext
 from processor.task.job import Held, JobSpec
 from schema_store.definition import new_uuid
 from sink.opening import open_sink
+from sink.sink import Sink
 
 _log = structlog.get_logger()
 
@@ -64,18 +65,18 @@ class ChangefeedProcessor:
         self._log = _log.bind(changefeed=id, node=session.node)
         self._orders = stored.orders
         self._following = Following(lanes=Lanes.empty(stored.orders.barrier.position))
-        self._copies = TableCopies(id, session.layout, session.setup.lanes)
+        sink = open_sink(self._configuration)
+        self._copies = TableCopies(id, session.layout, session.setup.lanes, apart=sink.every_change)
         self._copies_written = False
         self._schemas = FollowedSchemas(id, session.layout)
         life = f"{session.layout.cluster}/{stored.info_rev}"
         self._contexts = JobContexts(id, life, session)
-        self._jobs = RunningJobs(session, JobRuns(session, self._open_commits(life)), self._log)
+        self._jobs = RunningJobs(session, JobRuns(session, self._open_commits(sink, life)), self._log)
         self._repaired: set[str] = set()
         """The repair requests that were carried out, as long as they are in etcd."""
         self._reports = NodeReports(session.store, session.layout, id, session.node)
 
-    def _open_commits(self, life: str) -> Commits | None:
-        sink = open_sink(self._configuration)
+    def _open_commits(self, sink: Sink, life: str) -> Commits | None:
         if sink.commit_seconds is None:
             return None
         return Commits(sink.committer(life, self._session.store.epoch), every_seconds=sink.commit_seconds)
@@ -126,6 +127,8 @@ class ChangefeedProcessor:
         if (stored.configuration, stored.capture) != (self._configuration, self._capture):
             self._configuration, self._capture = stored.configuration, stored.capture
             self._contexts.renew()
+            if (commits := self._jobs.runs.commits) is not None:
+                commits.every_seconds = open_sink(self._configuration).commit_seconds or commits.every_seconds
         self._following = self._following.follow(stored.orders, self._copies.tables_with_tasks)
         if stored.repairs:
             self._answer_repairs(stored)
@@ -176,9 +179,13 @@ class ChangefeedProcessor:
         for job in jobs:
             self._following = self._following.begun(job, now=now)
             named = {table for table in job.own_windows if job.of(table)}
-            copied = {} if self._configuration.sink_traits.keeps_messages else self._copies.ranges(named)
-            spec = replace(
-                JobSpec.of(self._jobs.attempt(default=bool(job.tables)), job, held, copied),
+            copied = self._copies.ranges(named)
+            spec = JobSpec(
+                attempt=self._jobs.attempt(default=bool(job.tables)),
+                job=replace(job, tables=frozenset()),
+                default=bool(job.tables),
+                held=held,
+                copied=copied,
                 density=self._following.pace_of(job).density,
                 repairs=self._repairs_in(job, stored),
                 alone=limited or self._following.lanes.lane_of(job) is not None,
@@ -257,6 +264,8 @@ class ChangefeedProcessor:
         copies, following, orders = self._copies, self._following, stored.orders
         report = following.report(orders, copies.known.progress, copies.tables_with_tasks, now=now)
         report = replace(report, copying=copies.known.unfinished, copy_rate=copies.known.rate, late=self._jobs.late)
+        if (commits := self._jobs.runs.commits) is not None:
+            report = replace(report, committed=commits.committed)
         unchanged = CreateRevIs(self._session.layout.info(self._id), self._info_rev)
         self._reports.report(report, following.arrived(orders), [unchanged], now)
 

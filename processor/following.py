@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import islice
 
-from changefeed.errors import FencedError
+from changefeed.errors import FencedError, TableUnknown
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.copy import CopyProgress
@@ -243,7 +243,7 @@ class Following:
         """
         if self.trouble is not None and self.trouble.retry_at is None:
             return self
-        error = error if error.lasting else replace(error, table=None)
+        error = error if error.lasting or error.code == TableUnknown.code else replace(error, table=None)
         failures = self.trouble.failures + 1 if self.trouble and not error.passes_at_once else 1
         pause = pause_after(failures)
         passing = error.retryable or error.code == FencedError.code

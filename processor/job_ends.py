@@ -5,6 +5,7 @@ A table that held up a window that succeeded is slow, and gets a lane of its own
     the error names one table, and lasts          the table has failed; the others go on at once
     it lasts, and names none                      no job begins before the next run
     it is a bug in a task, met by some table      each half of the job's tables tries again by itself, until one is left: that one has failed
+    a row is of a table that nobody knows         all try again, until the owner has recorded it
     it may pass                                   all try again after a pause; when they fail again and again, in halves
 
 A worked example of the last, tables a to d, of which d is on a shard that is away:
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from changefeed.errors import FencedError, HistoryLost, InvariantError
+from changefeed.errors import FencedError, HistoryLost, InvariantError, TableUnknown
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
 from changefeed.table import TableId
@@ -122,6 +123,8 @@ def failed(following: Following, number: int, error: ErrorReport, *, now: float,
     following = replace(following, lanes=slow_lane_moved(following.lanes, job, now).failed(number))
     if error.table is not None and error.table in following.lanes.tables and error.lasting:
         return following.table_failed(error.table, error)
+    if error.code == TableUnknown.code:
+        return following.with_error(error, now=now)
     following = _narrowed(following, job)
     if not error.lasting:
         return _tried_again(following, job, error, now=now)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -214,6 +214,10 @@ class Commits:
         """`every_seconds`: how often the windows of tables that follow begin."""
         self._committer = committer
         self.every_seconds = every_seconds
+
+    @property
+    def committed(self) -> Mapping[int, int]:
+        return self._committer.committed
 
     def window(self, context: JobContext, spec: JobSpec, outcome: JobOutcome) -> None:
         """The outcome has no error."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from changefeed.position import Position
 from changefeed.records.node import NodeId, PositionReport
@@ -61,6 +62,9 @@ class NodeReports:
     def write(self, report: PositionReport, compares: Sequence[Compare]) -> None:
         """Only what has changed is written. The store has settled what it wrote before."""
         before = self._written if self._knows_written else self._read().get(self._node)
+        if before is not None:  # a committer that was opened anew counts from its first commit on
+            counts = sorted((*before.committed.items(), *report.committed.items()))
+            report = replace(report, committed=dict(counts))
         self._knows_written = False
         for ops in report_txns(self._layout.position(self._id, self._node), before, report):
             self._store.commit(ops, compares, apart=True)

@@ -21,6 +21,7 @@ from itertools import islice
 
 from changefeed.errors import TaskOverdue
 from changefeed.lifecycle import ErrorReport
+from changefeed.printable import named
 from changefeed.table import TableId, TableName
 
 GRACE_SECONDS = 30.0
@@ -28,7 +29,6 @@ GRACE_SECONDS = 30.0
 WINDOW_SECONDS = 60.0
 MOST_REPORTED = 64
 """Tables."""
-_MOST_NAMED = 5
 COPY_SECONDS = 300.0
 """A chunk is divided after two minutes of reading."""
 
@@ -81,10 +81,8 @@ def late_reports(
     what: str, seconds: float, names: Mapping[TableId, TableName], at: datetime
 ) -> Mapping[TableId, ErrorReport]:
     """`names`: the job's tables, of which one at least is held up."""
-    named = ", ".join(map(str, islice(names.values(), _MOST_NAMED)))
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     message = (
-        f"{what} of {named}{more} has had no answer for {seconds:g} s: it waits for Spark, or something holds it; the log of Spark's worker "
+        f"{what} of {named(names.values())} has had no answer for {seconds:g} s: it waits for Spark, or something holds it; the log of Spark's worker "
         "names the row (task_stands_still); other tables go on without it once its table is stopped (sluice table stop)"
     )
     error = ErrorReport.of(TaskOverdue(message), at)

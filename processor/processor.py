@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Self
 
 import structlog
 
@@ -22,7 +21,7 @@ from changefeed.records.requests import ChangefeedId
 from coordination.decoded import Decoded
 from coordination.etcd.protocol import EtcdConfig, KeyValue
 from coordination.fenced import FencedStore
-from coordination.layout import Layout, child
+from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.session import Session
 from coordination.view import View
@@ -48,13 +47,7 @@ class Processor:
     """Runs in a thread of its own between `start` and `stop`, for one session at most."""
 
     def __init__(
-        self,
-        session: Session,
-        store: FencedStore,
-        mirror: Mirror,
-        layout: Layout,
-        etcd: EtcdConfig,
-        setup: JobSetup,
+        self, session: Session, store: FencedStore, mirror: Mirror, layout: Layout, etcd: EtcdConfig, setup: JobSetup
     ) -> None:
         self._session = session
         self._mirror = mirror
@@ -81,13 +74,6 @@ class Processor:
         """An error is logged once, not at every tick."""
         self._thread = threading.Thread(target=self._run, name="processor", daemon=True)
         mirror.listen(self._wake.set)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         self._thread.start()
@@ -131,7 +117,7 @@ class Processor:
 
     def _round(self) -> None:
         try:
-            present = self._present(self._view())
+            present = set(self._reader.changefeeds(self._view()))
         except RetryableError as error:
             self._etcd_outage.occurred(error)
             self._stopping.wait(_RETRY.total_seconds())
@@ -146,10 +132,6 @@ class Processor:
 
     def _view(self) -> View:
         return self._mirror.at_least(self._processor_session.store.settle(), _VIEW_TIMEOUT)
-
-    def _present(self, view: View) -> set[ChangefeedId]:
-        groups = (group for group in view.groups_below(self._layout.changefeeds) if view.get(f"{group}info"))
-        return {ChangefeedId(child(group, self._layout.changefeeds)) for group in groups}
 
     def _wind_up(self, id: ChangefeedId) -> None:
         """Its tasks stop by themselves: they see in etcd that the changefeed is gone."""

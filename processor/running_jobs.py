@@ -216,10 +216,7 @@ class RunningJobs:
 
 def _window_job(window: RunningWindow, following: Following, orders: Orders, now: float) -> RunningJob:
     job = RunningJob(
-        attempt=window.spec.attempt,
-        begun_at=window.begun_at,
-        patience=WINDOW_SECONDS,
-        wanted=following.wanted(orders),
+        attempt=window.spec.attempt, begun_at=window.begun_at, patience=WINDOW_SECONDS, wanted=following.wanted(orders)
     )
     return replace(job, in_the_way=job.late(now) and following.in_the_way(orders, window.spec.job.number))
 

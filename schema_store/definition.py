@@ -155,7 +155,7 @@ def _modified_timeseries(timeseries: _Fields, change: _Fields) -> _Fields:
 
 
 def _modified_indexes(table: TableSchema, event: DdlEvent, change: _Fields) -> tuple[Document, ...]:
-    found = [position for position, index in enumerate(_decoded(table.indexes)) if _meant(index, change)]
+    found = [position for position, index in enumerate(_decoded(table.indexes)) if is_meant(index, change)]
     if len(found) != 1:
         names = [index["name"] for index in _decoded(table.indexes)]
         wanted = change.get("name", change.get("keyPattern"))
@@ -178,7 +178,8 @@ def _modified_indexes(table: TableSchema, event: DdlEvent, change: _Fields) -> t
     return (*table.indexes[:position], specification(index), *table.indexes[position + 1 :])
 
 
-def _meant(index: _Fields, change: _Fields) -> bool:
+def is_meant(index: _Fields, change: _Fields) -> bool:
+    """Whether a change of an index, which names it or its key, is one of this index."""
     if "name" in change:
         return bool(index["name"] == change["name"])
     return list(index["key"].items()) == list(change["keyPattern"].items())

@@ -15,15 +15,14 @@ were dropped all at once, only those are known that were changed before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from schema_store.definition import in_measurements, new_uuid
+from schema_store.definition import in_measurements, is_meant, new_uuid
 
 
 def rewound(tables: Iterable[TableSchema], since: Iterable[DdlEvent], position: Position) -> tuple[TableSchema, ...]:
@@ -89,14 +88,8 @@ def _indexes_undone(schema: TableSchema, event: DdlEvent) -> TableSchema:
 def _modify_undone(schema: TableSchema, event: DdlEvent) -> TableSchema:
     """The changed index existed before: for a table dropped since, this event may be the only one that mentions it."""
     changed = event.description.decode().get("index")
-    if changed is None or any(_is(index.decode(), changed) for index in schema.indexes):
+    if changed is None or any(is_meant(index.decode(), changed) for index in schema.indexes):
         return schema
     name = changed.get("name") or "_".join(f"{field}_{kind}" for field, kind in changed["keyPattern"].items())
     index = {"v": 2, "key": changed.get("keyPattern", {name: 1}), "name": name}
     return replace(schema, indexes=(*schema.indexes, Document.of(index)))
-
-
-def _is(index: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
-    if "name" in changed:
-        return bool(index["name"] == changed["name"])
-    return list(index["key"].items()) == list(changed["keyPattern"].items())

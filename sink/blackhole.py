@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.sink_traits import SINKS
 from changefeed.documents.row_key import KeyRange
 from changefeed.errors import InvariantError
 from changefeed.position import Position
@@ -20,7 +19,8 @@ from sink.sink import NamedTables, Permit, TaskTerms
 
 
 class BlackholeSink:
-    traits = SINKS["blackhole"]
+    every_change = False
+    takes_late_ddl = True
     commit_seconds: int | None = None
     whole_keys = False
 
@@ -56,6 +56,9 @@ class BlackholeSink:
 
     def principals(self, permit: Permit) -> None:
         """It has no users."""
+
+    def sync_target(self, permit: Permit) -> None:
+        """It has no snapshots."""
 
     def writer(self, task: TaskTerms) -> BlackholeRowWriter:  # noqa: ARG002 - nothing is written
         return BlackholeRowWriter()

@@ -1,8 +1,13 @@
-"""`open_sink`: the sink that a configuration names. Only this module knows which kinds of sinks there are."""
+"""`open_sink`: the sink that a configuration names. Only this module knows which kinds of sinks there are.
+
+`target_client`: the MongoDB that is the sink, for what only a MongoDB can be asked.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import cast
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.sinks.file_options import FileSinkOptions
@@ -10,13 +15,12 @@ from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.uri import ConnectionUri
 from credentials.clients import Closable, Renewed
 from credentials.secret_files import SecretFiles
+from credentials.secrets import expanded
 from sink.blackhole import BlackholeSink
 from sink.messages.files.file_sink import FileSink
+from sink.mongodb.connection import Client, connect, impatient
 from sink.mongodb.mongo_sink import MongoSink, renewed_client
 from sink.sink import Sink, SourceFacts
-
-if TYPE_CHECKING:
-    from sink.mongodb.connection import Client
 
 
 def open_sink(
@@ -42,6 +46,38 @@ def open_sink(
             return KafkaSink(configuration.id, KafkaSinkOptions.parse(uri), files)
         case _:
             return BlackholeSink()
+
+
+def cluster_id(configuration: Configuration) -> str:
+    """Of the brokers that a sink's URI names, whatever they are called there. Empty for a sink without brokers."""
+    if configuration.sink.scheme != "kafka":
+        return ""
+    from sink.messages.kafka.kafka_clients import kafka_clients  # noqa: PLC0415 - as above
+    from sink.messages.kafka.topic_admin import TopicAdmin  # noqa: PLC0415 - as above
+
+    options = KafkaSinkOptions.parse(configuration.sink.reference)
+    return TopicAdmin(lambda: kafka_clients(options), options).check()
+
+
+@contextmanager
+def target_client(configuration: Configuration) -> Iterator[Client | None]:
+    """For a user who waits for the answer: it soon gives up to find the server. None: the sink keeps no documents."""
+    if instead_of_documents(configuration):
+        yield None
+        return
+    with closing(connect(impatient(expanded(configuration.sink)))) as client:
+        yield client
+
+
+def instead_of_documents(configuration: Configuration) -> str:
+    """What the sink keeps instead of documents that can be read. Empty: it keeps documents."""
+    if configuration.sink_traits.keeps_documents:
+        return ""
+    return (
+        "messages and no documents: read them with `sluice read`"
+        if configuration.sink_traits.keeps_messages
+        else "nothing"
+    )
 
 
 def kept_connection(uri: ConnectionUri, files: SecretFiles | None) -> Renewed[Closable] | None:

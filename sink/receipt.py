@@ -1,4 +1,4 @@
-"""`Receipt`: what a task wrote that cannot be seen yet; `Commit`: what makes it visible; `Committer`: the protocol that does. Pure.
+"""`Receipt`, `CopyReceipt`: what a task wrote that cannot be seen yet (they stand with those who read it); `Commit`: what makes it visible; `Committer`: the protocol that does; `CommitCounts`: how many there were. Pure.
 
 A sink that needs a commit returns receipts from its tasks. The processor commits those of a window before it moves a checkpoint. A sink
 whose rows are visible as soon as they are written, such as MongoDB, returns none.
@@ -7,33 +7,14 @@ whose rows are visible as soon as they are written, such as MongoDB, returns non
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position, Window
 from changefeed.table import TableId, TableName, TableSchema
+from sluice_client.manifest import CopyReceipt, Receipt
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """A durable file of messages. `crc32` is of its bytes as they are stored."""
-
-    name: str
-    rows: int
-    bytes: int
-    crc32: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyReceipt:
-    """Documents of a table that were read between two times, for the copy that began at `start`."""
-
-    table: TableId
-    start: Position
-    after: ClusterTime
-    until: ClusterTime
-    files: tuple[Receipt, ...]
+__all__ = ["Commit", "CommitCounts", "Committer", "CopyEnd", "CopyReceipt", "Receipt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +43,19 @@ class Committer(Protocol):
     """Runs in the processor, in any thread. A commit that is repeated is harmless."""
 
     def commit(self, commit: Commit) -> None: ...
+
+    @property
+    def committed(self) -> Mapping[int, int]:
+        """How many commits the sink has of this node at least, by the node's epoch: all that have returned."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitCounts:
+    """On how many commits a watermark rests, so that a reader notices when one is missing.
+
+    `counts`: at least so many of these nodes, by their epochs. `ended`: so many nodes are gone whose commits have an end that says so.
+    """
+
+    counts: Mapping[int, int] = field(default_factory=dict)
+    ended: int = 0

@@ -2,7 +2,7 @@
 
     who                      calls
     the checks before start  check, obstacles
-    the owner                claim, ddl, marks, leftovers, open_letters, principals
+    the owner                claim, ddl, marks, leftovers, open_letters, principals, sync_target
     the processor            committer, if the sink has `commit_seconds`
     a task of Spark          confirm, check, writer, loader, ddl, copy_log, forget_letters
 
@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol, TypeAlias
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.sink_traits import SinkTraits
 from changefeed.documents.row_key import KeyRange
 from changefeed.position import Position
 from changefeed.records.status import LetterTotals
+from changefeed.records.sync_point import PartResult, SyncPoint
 from changefeed.table import TableId, TableName, TableSchema
 from changefeed.table_layout import TableLayout
 from changefeed.users import PrincipalChanges, Principals
 from sink.ddl import DdlApplier
-from sink.receipt import Committer, CopyEnd, Receipt
+from sink.receipt import CommitCounts, Committer, CopyEnd, Receipt
 from sink.row import FetchRow, RowWriter, TargetTable, Turns
 
 Permit: TypeAlias = Callable[[], float]
@@ -66,7 +67,7 @@ class CopyLog(Protocol):
         """Their rows follow. May be repeated."""
         ...
 
-    def recopy(self, table: TableId, name: TableName, at: Position) -> None:
+    def emptied(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""
         ...
 
@@ -76,17 +77,24 @@ class CopyLog(Protocol):
 class Marks(Protocol):
     """For one owner's term. `mark` is called with rising positions, and waits for the sink."""
 
-    def mark(self, at: Position, behind: Mapping[TableId, Position], tables: Iterable[TableName]) -> None:
-        """`behind`: tables that are not as far, each with its own position. `tables`: the names downstream of all tables."""
+    def mark(
+        self, at: Position, behind: Mapping[TableId, Position], tables: Iterable[TableName], committed: CommitCounts
+    ) -> None:
+        """`behind`: tables that are not as far, each with its own position. `tables`: the names downstream of all tables. `committed`: all commits
+        with something of before the mark.
+        """
         ...
 
 
 class Sweeper(Protocol):
-    def sweep(self, gone: Callable[[int], bool]) -> int:
-        """Removes what nodes wrote and never committed, if `gone` says that the node of this epoch is gone. Waits for the sink.
+    """Waits for the sink. `gone`: whether the node of this epoch is."""
 
-        Returns the number of removed files.
-        """
+    def end(self, gone: Callable[[int], bool]) -> int:
+        """Ends the commits of nodes that are gone. Returns of how many."""
+        ...
+
+    def sweep(self, gone: Callable[[int], bool]) -> int:
+        """Removes what gone nodes wrote and never committed. Returns the number of removed files."""
         ...
 
 
@@ -95,6 +103,35 @@ class PrincipalTarget(Protocol):
 
     def read(self, roles: frozenset[str]) -> Principals: ...
     def apply(self, changes: PrincipalChanges) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """The sink has been marked at `target_ts`: what was acknowledged before is there then."""
+
+    target_ts: ClusterTime
+    newer: frozenset[TableId]
+    """Tables with rows that are newer than the point."""
+    refused: frozenset[TableId]
+    """Tables with rows that the sink refuses."""
+
+
+class SyncTarget(Protocol):
+    """The records of sync points. Its methods wait for the sink."""
+
+    def mark(self, ts: ClusterTime) -> Marked:
+        """`ts`: the point, in the source's time."""
+        ...
+
+    def record(self, point: SyncPoint, keep: timedelta) -> None:
+        """Says for good that both sides are equal there; removes what is older than `keep`. May be repeated."""
+        ...
+
+    def compared(self, point: SyncPoint, compared: PartResult) -> None:
+        """Puts into the record what a comparison at the point has found. May be repeated."""
+        ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +158,12 @@ class TaskTerms:
 
 
 class Sink(Protocol):
-    traits: SinkTraits
+    every_change: bool
+    """It takes each change by itself, with what the source says about it, and a copy apart from the changes. Otherwise it takes their effect: changes of a
+    row may become one, and what a copy has read already may be left out.
+    """
+    takes_late_ddl: bool
+    """A DDL may come after rows of later changes."""
     commit_seconds: int | None
     """How long a window spans at least, and is committed then. None: rows are seen when they are written."""
 
@@ -170,6 +212,10 @@ class Sink(Protocol):
 
     def principals(self, permit: Permit) -> PrincipalTarget | None:
         """None: the sink has no users."""
+        ...
+
+    def sync_target(self, permit: Permit) -> SyncTarget | None:
+        """None: it cannot be read as of a time of the past."""
         ...
 
     def writer(self, task: TaskTerms) -> RowWriter: ...

@@ -49,11 +49,7 @@ def connect(uri: str, *, app_name: str = "sluice", capture: Capture | None = Cap
     """
     if capture is Capture.CHANGE_STREAM and (problem := refused_at_source(uri)) is not None:
         raise ConfigurationError([f"source: its connection string: {problem}"])
-    defaults = {
-        "appname": app_name,
-        "serverSelectionTimeoutMS": _SELECTION_MS,
-        "connectTimeoutMS": _SELECTION_MS,
-    }
+    defaults = {"appname": app_name, "serverSelectionTimeoutMS": _SELECTION_MS, "connectTimeoutMS": _SELECTION_MS}
     stated = {option.partition("=")[0].lower() for option in uri.partition("?")[2].split("&")}
     options: dict[str, Any] = {name: value for name, value in defaults.items() if name.lower() not in stated}
     if capture is None:

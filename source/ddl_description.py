@@ -17,7 +17,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 
 from changefeed.documents.document import EMPTY, Document, key_as_written
 from changefeed.event import DdlType
-from changefeed.table import TableId
+from changefeed.table import TableId, TableName
 
 
 def uuid_of(value: Any) -> TableId | None:
@@ -38,6 +38,18 @@ ANY_TEXT: CodecOptions[dict[str, Any]] = CodecOptions(
 def printable(name: str) -> str:
     """Servers take texts that are no UTF-8, also in names. With `ANY_TEXT` they are read with surrogates, which cannot be written anywhere."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def printable_name(table: TableName | None) -> TableName | None:
+    return table and TableName(printable(table.db), printable(table.coll))
+
+
+def is_utf8(*names: object) -> bool:
+    try:
+        check_names(*names)
+    except UnicodeError:
+        return False
+    return True
 
 
 def check_names(*names: object) -> None:

@@ -149,7 +149,7 @@ def _missing(message: str) -> str:
     """`readAnyDatabase` does not include database `local`, whose oplog may be needed for rows, for DDL and for the oplog window."""
     if "not authorized on local " in message:
         return "grant the source's user read on database local, or the role clusterMonitor"
-    return "grant the source's user what docs/source.md lists"
+    return "grant the source's user what docs/reference/source.md lists"
 
 
 def readable(error: driver.OperationFailure) -> driver.OperationFailure:

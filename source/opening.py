@@ -1,16 +1,17 @@
-"""`open_source`: a source by its connection string and its capture."""
+"""`open_source`, `open_compared`: a source by its connection string and its capture. Only this module knows which kinds of sources there are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from changefeed.capture import Capture
+from source.compared import ComparedDeployment, ComparedSource
 from source.connection import connect
 from source.loss import InBackground, Losses, NothingLost
 from source.one_deployment import OneDeployment
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.gone_shards import GoneShards
-from source.sharded.source import ShardedSource
+from source.sharded.source import ComparedCluster, ShardedSource
 from source.source import Source
 
 
@@ -18,6 +19,13 @@ def open_source(uri: str, capture: Capture) -> Source:
     if capture is Capture.SHARD_OPLOGS:
         return ShardedSource(ClusterClients(uri))
     return OneDeployment(connect(uri, capture=capture), capture)
+
+
+def open_compared(uri: str, capture: Capture | None) -> ComparedSource:
+    """Reads primaries: what they have not shown yet would look like a difference."""
+    if capture is Capture.SHARD_OPLOGS:
+        return ComparedCluster(ClusterClients(uri, capture=None))
+    return ComparedDeployment(connect(uri, capture=None), buckets=capture is Capture.OPLOG)
 
 
 def open_losses(capture: Capture, background: InBackground, source: Callable[[], Source]) -> Losses:

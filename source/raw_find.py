@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from struct import Struct
-from types import TracebackType
 from typing import Any, Self
 
 import structlog
@@ -95,9 +94,7 @@ class RawFind:
             more = {"getMore": Int64(self._cursor_id), "collection": self._table.coll, "batchSize": self._next}
             found = self._run(more)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if self._cursor_id and not isinstance(error, PyMongoError):
                 kill: dict[str, Any] = {"killCursors": self._table.coll, "cursors": [Int64(self._cursor_id)]}

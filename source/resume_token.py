@@ -32,7 +32,6 @@ _NUMBER_ZERO = 0x29
 _NUMBER_ONE_BYTE = 0x2B
 _NUMBER_EIGHT_BYTES = 0x32
 _EVENT = 128
-_HIGH_WATER_MARK = "2B0229296E04"
 _OPLOG_DDL = "2B0229FF"
 _UUID = bytes((0x5A, 16, 4))
 _TRUE = 0x6F
@@ -79,11 +78,6 @@ def oplog_ddl_token(cluster_ts: ClusterTime, ordinal: int) -> str:
     if not 0 <= ordinal <= 0xFFFF:
         raise ValueError(f"DDL number {ordinal} of cluster time {cluster_ts}: the highest number in a token is 65535")
     return f"{_TIMESTAMP}{cluster_ts.to_int():016X}{_OPLOG_DDL}{ordinal:04X}"
-
-
-def high_water_mark_token(cluster_ts: ClusterTime) -> str:
-    """The high water mark that a server with version 1 tokens would give."""
-    return f"{_TIMESTAMP}{cluster_ts.to_int():016X}{_HIGH_WATER_MARK}"
 
 
 def decode_token(token: str) -> ResumeToken:

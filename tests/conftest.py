@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,7 +22,11 @@ from devstack.mongodb.server import Client, MongoDB
 from devstack.s3.faulty_proxy import FaultyProxy
 from devstack.s3.server import MotoServer, make_bucket
 from devstack.stack import DevStack
+from tests.bytecode import write_missing
 from tests.ledger import Ledger
+
+if TYPE_CHECKING:
+    from tests.browser import Chromium
 
 ReplicaSets = Callable[..., ReplicaSet]
 
@@ -32,6 +37,14 @@ settings.load_profile("patient")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Ledger(config))
+    gc.disable()  # until all tests are collected: what is made by then stays
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        write_missing(config)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -145,6 +158,16 @@ def source_client(source_uri: str) -> Iterator[Client]:
 def target_client(target_uri: str) -> Iterator[Client]:
     with Client(target_uri, w="majority") as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    from tests.browser import Chromium  # half a second, which tests without a browser do not pay
+
+    browser = Chromium()
+    browser.start()
+    yield browser
+    browser.stop()
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ class Step(NamedTuple):
 def rebuilt(directory: Path) -> dict[str, list[dict[str, Any]]]:
     """The documents of each collection at the newest watermark, by the name that it has there."""
     mark = max(_json(path)["pos"] for path in directory.glob("checkpoint/*.json"))
-    manifests = [_json(path) for path in directory.glob("log/*/*.json")]
+    manifests = [_json(path) for path in directory.glob("log/*/*/*.json")]
     names = {table: message["ns"] for table, message in _first_versions(directory)}
     documents: defaultdict[str, dict[bytes, dict[str, Any]]] = defaultdict(dict)
     copied_until: dict[str, str] = defaultdict(str)
@@ -63,9 +63,10 @@ def _rows(directory: Path, manifests: list[dict[str, Any]]) -> Iterator[Step]:
 
 
 def _first_versions(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for folder in directory.glob("schema/*"):
-        first = _json(min(folder.iterdir()))
-        yield first["id"], first
+    found: dict[str, dict[str, Any]] = {}
+    for version in map(_json, sorted(directory.glob("schema/*.json"))):
+        found.setdefault(version["id"], version)
+    yield from found.items()
 
 
 def _do(ddl: Mapping[str, Any], names: dict[str, str], documents: dict[str, dict[bytes, dict[str, Any]]]) -> None:
@@ -106,7 +107,7 @@ def update_document(document: dict[str, Any], update: dict[str, Any]) -> None:
     for each in update.get("truncate", ()):
         holder, name = _place(document, paths.get(each["field"], each["field"].split(".")))
         del holder[name][each["size"] :]
-    for path in update.get("unset", ()):
+    for path in [*update.get("unset", ()), *update.get("append", ())]:
         holder, name = _place(document, paths.get(path, path.split(".")))
         holder.pop(name, None)
     for path, value in update.get("set", {}).items():

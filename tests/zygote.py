@@ -32,7 +32,14 @@ from coordination import failpoint
 
 SLUICE = Path(sys.executable).with_name("sluice")
 _ROOT = Path(__file__).parents[1]
-_IMPORTED = ("cli.main", "node.process", "processor.processor", "owner.owner")
+_IMPORTED = (
+    "cli.main",
+    "cli.commands.configured",
+    "cli.commands.table",
+    "node.process",
+    "processor.processor",
+    "owner.owner",
+)
 _MOST_BYTES = 1 << 20
 
 

@@ -20,7 +20,16 @@ from hashlib import blake2b
 from zlib import crc32
 
 from changefeed.documents.row_key import row_key
-from verify.raw_document import Canonical, as_it_is, count_in, describe, document_key, documents_in, key_text
+from verify.raw_document import (
+    Canonical,
+    as_it_is,
+    count_in,
+    describe,
+    document_key,
+    documents_in,
+    fields_sorted,
+    key_text,
+)
 from verify.report import DifferenceKind, DocumentDifference
 
 _SIZE = 16
@@ -262,7 +271,13 @@ class Settling:
             details = describe(self.canonical(look.source[0]), self.canonical(look.target[0]))
             if len(look.source) != len(look.target) and not self.fan_in:
                 details = (f"the source has {len(look.source)} documents of this key, the target {len(look.target)}",)
-        return DocumentDifference(kind, key_text(look.key), details, look.key)
+            elif alike(*(list(map(fields_sorted, side)) for side in (look.source, look.target)), fan_in=self.fan_in):
+                kind = DifferenceKind.REORDERED
+        digests = [fingerprint(map(self.canonical, side)).hex() for side in (look.source, look.target)]
+        source, target = (
+            digest if side else "" for digest, side in zip(digests, (look.source, look.target), strict=True)
+        )
+        return DocumentDifference(kind, key_text(look.key), details, source=source, target=target, raw=look.key)
 
 
 def _kind(look: Look) -> DifferenceKind:
@@ -272,4 +287,4 @@ def _kind(look: Look) -> DifferenceKind:
 
 
 def _unsettled(key: bytes, reason: str) -> DocumentDifference:
-    return DocumentDifference(DifferenceKind.UNSETTLED, key_text(key), (reason,), key)
+    return DocumentDifference(DifferenceKind.UNSETTLED, key_text(key), (reason,), raw=key)

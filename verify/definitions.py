@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import IgnoreWhere
-from changefeed.config.tables.pattern import around_star, glob, literal
-from changefeed.config.tables.routes import Route
 from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType, RowType
@@ -58,10 +56,7 @@ def pairs(
             by_target[configuration.routes.target(schema.name)].append(schema)
     found = [
         Pair(
-            name=name,
-            origins=tuple(schema.name for schema in schemas),
-            sources=tuple(schemas),
-            target=target.get(name),
+            name=name, origins=tuple(schema.name for schema in schemas), sources=tuple(schemas), target=target.get(name)
         )
         for name, schemas in by_target.items()
     ]
@@ -72,37 +67,11 @@ def pairs(
 
 
 def origin(configuration: Configuration, name: TableName) -> TableName | None:
-    """A source name that the changefeed routes to this name; None when no such name can be found."""
+    """A source name that the changefeed routes to this name, by a rule if one does; None when no such name can be found."""
     if name == configuration.dead_letter or name.system:
         return None
-    candidates = [_unrouted(route, name) for route in configuration.routes.leading_to(name)]
-    for candidate in [*candidates, name]:
-        if (
-            candidate is not None
-            and configuration.filter.wants_table(candidate)
-            and configuration.routes.target(candidate) == name
-        ):
-            return candidate
-    return None
-
-
-def _unrouted(route: Route, name: TableName) -> TableName | None:
-    db = _unfilled(route.to.db, route.from_.db, name.db)
-    coll = _unfilled(route.to.coll, route.from_.coll, name.coll)
-    return TableName(db, coll) if db and coll else None
-
-
-def _unfilled(given: str, taken: str, name: str) -> str | None:
-    fixed = literal(given)
-    if fixed is not None:
-        return literal(taken) if fixed == name else None
-    if given == taken:
-        return name if glob(taken).matches(name) else None
-    before, after = around_star(given) or ("", "")
-    old_before, old_after = around_star(taken) or ("", "")
-    if len(name) < len(before) + len(after) or not (name.startswith(before) and name.endswith(after)):
-        return None
-    return old_before + name[len(before) : len(name) - len(after)] + old_after
+    wanted = filter(configuration.filter.wants_table, configuration.routes.few_origins(name))
+    return min(wanted, key=lambda origin: (origin == name, origin), default=None)
 
 
 _MAKES = frozenset({DdlType.CREATE, DdlType.RENAME})

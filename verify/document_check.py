@@ -8,9 +8,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from changefeed.records.sync_point import SyncPoint
 from changefeed.table import TableName
 from sink.mongodb.connection import Client
 from source.columns import Columns
+from source.compared import ComparedSource
 from verify.comparison import (
     EVERY_KEY,
     Join,
@@ -23,10 +25,10 @@ from verify.comparison import (
     share_digests,
 )
 from verify.definitions import Pair
+from verify.portion import Budget
 from verify.raw_document import Canonical
 from verify.replication import Passing
 from verify.report import DifferenceKind, DocumentDifference, DocumentsReport
-from verify.sides import ComparedSource
 from verify.table_reader import EVERYTHING, IdRange, TableReader, ranges_between
 
 RANGE_BYTES = 16 << 20
@@ -47,6 +49,9 @@ class Sides:
     stop: threading.Event
     passing: Passing
     columns_of: Callable[[TableName], Columns | None] = lambda _: None
+    point: SyncPoint | None = None
+    """Each side is read as of its time there, not as it is now."""
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +69,15 @@ class DocumentCheck:
     def of(
         cls, pair: Pair, sides: Sides, *, canonical: Canonical, excuses: Mapping[DifferenceKind, str], most: int
     ) -> DocumentCheck:
+        source_ts, target_ts = (sides.point.source, sides.point.target) if sides.point is not None else (None, None)
+        took = sides.budget.took if sides.budget is not None else None
+        budget = {} if took is None else {"took": took}
         sources = tuple(
-            sides.source.reader(schema, sides.stop, sides.columns_of(schema.name)) for schema in pair.sources
+            TableReader.of_source(sides.source, schema, sides.stop, sides.columns_of(schema.name), source_ts, **budget)
+            for schema in pair.sources
         )
-        target = TableReader.of_target(sides.target, pair.sources[0].rows_at(pair.name), sides.stop)
+        name = pair.sources[0].rows_at(pair.name)
+        target = TableReader.of_target(sides.target, name, sides.stop, target_ts, **budget)
         allowed = {**_natural(pair, sources, target), **excuses}
         return cls(pair, sides, sources, target, canonical, allowed, most)
 

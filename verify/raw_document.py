@@ -57,13 +57,21 @@ def as_it_is(document: bytes) -> bytes:
 
 def fields_sorted(document: bytes) -> bytes:
     """Ignores the order of fields, at any depth, but not the order of array elements."""
-    return bson.encode(_sorted(bson.decode(document, OPTIONS)))
+    return document_of(sorted(_elements_sorted(document)))
 
 
-def _sorted(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(part) for part in value] if isinstance(value, list) else value
+_DOCUMENT, _ARRAY = 3, 4
+
+
+def _elements_sorted(document: bytes) -> Iterator[bytes]:
+    """By their bytes: values of some types, and repeated fields, decode to less than they are."""
+    for name, kind, at, end in elements(document):
+        value = document[at:end]
+        if kind == _DOCUMENT:
+            value = fields_sorted(value)
+        elif kind == _ARRAY:
+            value = document_of(list(_elements_sorted(value)))
+        yield b"%c%b\x00%b" % (kind, name, value)
 
 
 def key_text(key: bytes) -> str:

@@ -10,9 +10,10 @@ from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableId, TableSchema
+from source.compared import ComparedSource
+from verify.at_point import AtPoint
 from verify.comparison import Passed
 from verify.definitions import Pair
-from verify.sides import ComparedSource
 
 
 class Checkpoints(Protocol):
@@ -91,3 +92,5 @@ class Replication:
     """None: what differs is only reported."""
     known: Callable[[], Iterable[TableSchema]] = tuple
     """The tables that the changefeed replicates now, with the ids by which it knows them."""
+    at: AtPoint | None = None
+    """Both sides are compared there, and not as they are now: the first difference is final."""

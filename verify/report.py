@@ -3,10 +3,11 @@
     outcome          of one aspect of one table
     equal            proved to be equal
     not comparable   the sides differ, and the configuration or the kind of table explains it; the reason is given
+    order differs    documents have the same fields and values, and some have them in another order
     unsettled        it kept changing, or replication did not pass it in time: neither equal nor different
     different        the sides differ without a change, after replication has passed the difference
 
-A table's outcome is the worst of its aspects, the report's outcome the worst of its tables. Only `unsettled` and `different` are failures.
+A table's outcome is the worst of its aspects, the report's outcome the worst of its tables. The last three are failures.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class Outcome(StrEnum):
 
     EQUAL = "equal"
     NOT_COMPARABLE = "not comparable"
+    REORDERED = "order differs"
     UNSETTLED = "unsettled"
     DIFFERENT = "different"
 
@@ -52,16 +54,20 @@ class DifferenceKind(StrEnum):
     MISSING = "missing"
     EXTRA = "extra"
     CHANGED = "changed"
+    REORDERED = "reordered"
+    """Only the order of fields differs."""
     UNSETTLED = "unsettled"
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentDifference:
-    """`key` is the `_id` as Extended JSON."""
+    """`key` is the `_id` as Extended JSON; `source`, `target` are the digests of what each side has, empty where it has none."""
 
     kind: DifferenceKind
     key: str
     details: tuple[str, ...] = ()
+    source: str = field(default="", compare=False)
+    target: str = field(default="", compare=False)
     raw: bytes = field(default=b"", compare=False)
     """The key as BSON."""
 
@@ -79,6 +85,8 @@ class DocumentsReport:
     """Rows that differed, were repaired, and were then found equal."""
     obstacle: str = ""
     """Why rows that differ were not repaired."""
+    unreadable: str = ""
+    """Why a side could not be read as of a sync point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,30 +1,33 @@
-"""`TableReader`: reads the documents of one table of one side, by ranges of `_id` or by single keys, as bytes."""
+"""`TableReader`: reads the documents of one table of one side, by ranges of `_id` or by single keys, as bytes; `read_target`: the tables of the target."""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, TypeAlias
 
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
-from pymongo.errors import InvalidName
-from pymongo.read_concern import ReadConcern
+from pymongo.errors import OperationFailure
 
 from changefeed.bson_bytes import document_of, elements
+from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.documents.row_key import LAST_KEY, row_key
-from changefeed.errors import PermanentError
-from changefeed.table import TableName, TableSize
+from changefeed.errors import PermanentError, SinkRefused
+from changefeed.records.ddl import ObservedTable
+from changefeed.table import SYSTEM_DATABASES, TableName, TableSchema, TableSize
 from sink.mongodb.connection import Client
-from sink.mongodb.target_errors import translated as translated_of_target
+from sink.mongodb.ddl.ddl_commands import NAMESPACE_NOT_FOUND
+from sink.mongodb.target_errors import translated
 from source.columns import Columns
-from source.errors import translated as translated_of_source
-from source.raw_find import RawFind
+from source.compared import ComparedSource, find_batches
 from source.tables.chunks import table_size
 from verify.raw_document import document_key, documents_in
 
@@ -34,12 +37,13 @@ _THE_LAST = LAST_KEY.decode()
 _NOT_THE_LAST = {"_id": {"$ne": _THE_LAST["_id"]}}
 """A scan with a lower bound only returns the last key in clustered collections only, so it is read apart."""
 _NEARLY_FULL = 0.9
-_MOST_DOCUMENTS = 100_000
-"""In a reply, which ends at 16 MB."""
 
 Find: TypeAlias = Callable[[Mapping[str, Any]], Generator[bytes, None, None]]
 """Batches of documents, for the options of a `find`."""
-Translated: TypeAlias = Callable[[], AbstractContextManager[None]]
+
+
+def _nothing(_: int) -> None:
+    pass
 
 
 class Stopped(Exception):
@@ -74,21 +78,54 @@ class TableReader:
     """Whether a range comes in the order of the index on `_id`."""
     clustered: bool = False
     """The whole comes in this order by itself: a server before 6.0 would sort buckets in memory."""
+    at_ts: ClusterTime | None = None
+    """As of which time of its side it is read. None: as it is now."""
+    took: Callable[[int], None] = _nothing
+    """Told how many bytes came. It may wait."""
 
     @classmethod
-    def of_source(cls, client: Client, name: TableName, stop: threading.Event, columns: Columns | None = None) -> Self:
-        """With majority read concern, because only that state is replicated."""
-        translated = partial(translated_of_source, f"reading {name} of the source")
-        find = partial(_find, client, name, ReadConcern("majority"), translated)
-        size = partial(_size, client, name, translated)
-        return cls(find, size, stop, columns, clustered=name.in_buckets)
+    def of_source(
+        cls,
+        source: ComparedSource,
+        schema: TableSchema,
+        stop: threading.Event,
+        columns: Columns | None = None,
+        at_ts: ClusterTime | None = None,
+        took: Callable[[int], None] = _nothing,
+    ) -> Self:
+        in_buckets = schema.rows_at(schema.name).in_buckets
+        return cls(
+            partial(source.find, schema),
+            partial(source.size, schema),
+            stop,
+            columns,
+            in_order=source.in_order,
+            clustered=source.in_order and in_buckets,
+            at_ts=at_ts,
+            took=took,
+        )
 
     @classmethod
-    def of_target(cls, client: Client, name: TableName, stop: threading.Event) -> Self:
+    def of_target(
+        cls,
+        client: Client,
+        name: TableName,
+        stop: threading.Event,
+        at_ts: ClusterTime | None = None,
+        took: Callable[[int], None] = _nothing,
+    ) -> Self:
         """It may be a standalone server."""
-        translated = partial(translated_of_target, f"reading {name} of the target", PermanentError)
-        find, size = partial(_find, client, name, None, translated), partial(_size, client, name, translated)
-        return cls(find, size, stop, clustered=name.in_buckets)
+        translated_here = partial(translated, f"reading {name} of the target", PermanentError)
+
+        def find(options: Mapping[str, Any]) -> Generator[bytes, None, None]:
+            with translated_here():
+                yield from find_batches(client, name, options)
+
+        def size() -> TableSize:
+            with translated_here():
+                return table_size(client, name)
+
+        return cls(find, size, stop, clustered=name.in_buckets, at_ts=at_ts, took=took)
 
     def batches(self, keys: IdRange = EVERYTHING) -> Iterator[bytes]:
         """Batches of the range's documents."""
@@ -126,40 +163,14 @@ class TableReader:
         return any(most > 0 and size >= _NEARLY_FULL * most for size, most in sizes)
 
     def _read(self, options: Mapping[str, Any]) -> Iterator[bytes]:
+        if self.at_ts is not None:
+            options = {**options, "readConcern": {"level": "snapshot", "atClusterTime": self.at_ts.to_bson()}}
         with closing(self.find(options)) as batches:
             for batch in batches:
                 if self.stop.is_set():
                     raise Stopped
+                self.took(len(batch))
                 yield batch if self.columns is None else b"".join(map(self.columns.document, documents_in(batch)))
-
-
-def _find(
-    client: Client, name: TableName, concern: ReadConcern | None, translated: Translated, options: Mapping[str, Any]
-) -> Generator[bytes, None, None]:
-    with translated():
-        try:
-            collection = client[name.db].get_collection(name.coll, read_concern=concern)
-        except InvalidName:
-            yield from _found(client, name, concern, options)
-            return
-        with collection.find_raw_batches(**options) as cursor:
-            for batch in cursor:
-                yield cast("bytes", batch)  # documented by the driver, but not in its type hints
-
-
-def _found(
-    client: Client, name: TableName, concern: ReadConcern | None, options: Mapping[str, Any]
-) -> Generator[bytes, None, None]:
-    """By plain commands, which take names that the driver's own cursors refuse."""
-    given = {**options, "readConcern": concern.document} if concern is not None else options
-    with RawFind(client, name, given, most=_MOST_DOCUMENTS) as replies:
-        for found in replies:
-            yield b"".join(found.documents)
-
-
-def _size(client: Client, name: TableName, translated: Translated) -> TableSize:
-    with translated():
-        return table_size(client, name)
 
 
 def _one_of(keys: Collection[bytes]) -> bytes:
@@ -171,3 +182,48 @@ def _one_of(keys: Collection[bytes]) -> bytes:
     array = document_of(values)
     wanted = document_of([b"\x04$in\x00", array])
     return document_of([b"\x03_id\x00", wanted])
+
+
+_THREADS = 8
+_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
+    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_NOT_ABOUT_THE_TABLE = frozenset({"temp"})
+
+
+def read_target(client: Client, wanted: Callable[[TableName], bool]) -> dict[TableName, ObservedTable]:
+    """Return the tables of the target. It may be any deployment, even a standalone server, so its oplog is not read."""
+    with (
+        translated("reading the catalog of the target", SinkRefused),
+        ThreadPoolExecutor(_THREADS, "target") as threads,
+    ):
+        databases = [db for db in client.list_database_names() if db not in SYSTEM_DATABASES]
+        listed = [
+            entry for entries in threads.map(lambda db: list(_listed(client, db)), databases) for entry in entries
+        ]
+        chosen = [(name, info) for name, info in listed if wanted(name)]
+        tables = threads.map(lambda entry: _table(client, *entry), chosen)
+        return {name: table for (name, _), table in zip(chosen, tables, strict=True)}
+
+
+def _listed(client: Client, db: str) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
+    for info in client[db].cursor_command("listCollections", codec_options=_OPTIONS):
+        name = TableName(db, info["name"])
+        if not name.system:
+            yield name, info
+
+
+def _table(client: Client, name: TableName, info: Mapping[str, Any]) -> ObservedTable:
+    options = {option: value for option, value in info.get("options", {}).items() if option not in _NOT_ABOUT_THE_TABLE}
+    indexes = () if info.get("type") == "view" else _indexes(client, name)
+    return ObservedTable(uuid=None, options=Document.of(options), indexes=indexes)
+
+
+def _indexes(client: Client, name: TableName) -> tuple[Document, ...]:
+    try:
+        listed = client[name.db].cursor_command("listIndexes", name.coll, codec_options=_OPTIONS)
+        return tuple(Document.of(index) for index in listed)
+    except OperationFailure as error:
+        if error.code != NAMESPACE_NOT_FOUND:
+            raise
+        return ()

@@ -20,10 +20,12 @@ class TableResult:
     _excused: Counter[DifferenceKind] = field(default_factory=Counter)
     _complete: bool = True
     _obstacle: str = ""
+    _unreadable: str = ""
 
     def add(self, part: DocumentsReport) -> None:
         self._counts.update(source=part.source, target=part.target, repaired=part.repaired)
         self._obstacle = self._obstacle or part.obstacle
+        self._unreadable = self._unreadable or part.unreadable
         self._differences += part.differences
         self._excused.update(part.excused)
         self._complete = self._complete and part.complete
@@ -34,7 +36,16 @@ class TableResult:
 
     @property
     def enough(self) -> bool:
-        return len(self._differences) >= self.most
+        return len(self._differences) >= self.most or bool(self._unreadable)
+
+    @property
+    def differs(self) -> bool:
+        return bool(self._differences) or any(
+            each.outcome is Outcome.DIFFERENT for each in self.definition.results.values()
+        )
+
+    def cannot_be_read(self, why: str) -> None:
+        self._unreadable = why
 
     def report(self, *, documents: bool) -> TableReport:
         pair = self.definition.pair
@@ -48,6 +59,12 @@ class TableResult:
             repaired=self._counts["repaired"],
             obstacle=self._obstacle,
         )
+        if self._unreadable:
+            return TableReport(
+                name=pair.name,
+                sources=tuple(schema.name for schema in pair.sources),
+                results={Aspect.TABLE: Result(Outcome.NOT_COMPARABLE, (self._unreadable,))},
+            )
         if documents:
             results[Aspect.DOCUMENTS] = self._documents(counted)
         return TableReport(
@@ -58,14 +75,20 @@ class TableResult:
         )
 
     def _documents(self, counted: DocumentsReport) -> Result:
-        settled = [each for each in counted.differences if each.kind is not DifferenceKind.UNSETTLED]
+        kinds = Counter(each.kind for each in counted.differences)
+        reordered = kinds[DifferenceKind.REORDERED]
+        settled = len(counted.differences) - kinds[DifferenceKind.UNSETTLED] - reordered
         reasons = tuple(f"{count} {kind}: {self.excuses[kind]}" for kind, count in sorted(counted.excused.items()))
-        if settled and counted.obstacle:
+        if reordered:
+            reasons = (f"{_how_many(reordered, complete=counted.complete)} only in the order of fields", *reasons)
+        if (settled or reordered) and counted.obstacle:
             reasons = (f"not repaired: {counted.obstacle}", *reasons)
         if settled:
-            return Result(Outcome.DIFFERENT, (_how_many(len(settled), complete=counted.complete), *reasons))
-        if counted.differences:
-            return Result(Outcome.UNSETTLED, (f"{len(counted.differences)} kept changing", *reasons))
+            return Result(Outcome.DIFFERENT, (_how_many(settled, complete=counted.complete), *reasons))
+        if kinds[DifferenceKind.UNSETTLED]:
+            return Result(Outcome.UNSETTLED, (f"{kinds[DifferenceKind.UNSETTLED]} kept changing", *reasons))
+        if reordered:
+            return Result(Outcome.REORDERED, reasons)
         if not counted.complete:
             return Result(Outcome.UNSETTLED, ("too many documents were being replicated", *reasons))
         return Result(Outcome.NOT_COMPARABLE, reasons) if reasons else Result(Outcome.EQUAL)

@@ -14,18 +14,20 @@ import structlog
 
 from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.tables.pattern import PatternList, TablePattern
-from changefeed.errors import RetryableError
+from changefeed.errors import RetryableError, SluiceError
 from changefeed.table import TableKind, TableName, identified
 from credentials.secrets import hash_key
 from sink.mongodb.connection import Client
 from source.columns import Columns, columns_of
+from source.compared import ComparedSource
+from verify.at_point import unreadable
 from verify.definitions import Definition, definition_results, excuses, origin, pairs, settled_definitions
 from verify.document_check import RANGE_BYTES, DocumentCheck, Sides
+from verify.portion import Portion
 from verify.raw_document import as_it_is, fields_sorted
 from verify.replication import ROWS_AT_ONCE, Passing, Replication, repair_obstacle
 from verify.report import Aspect, DifferenceKind, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
-from verify.sides import ComparedSource, read_target
-from verify.table_reader import IdRange, Stopped
+from verify.table_reader import IdRange, Stopped, read_target
 from verify.table_result import TableResult
 
 _RETRIES = 5
@@ -47,6 +49,10 @@ class Wishes:
     patience: timedelta = timedelta(seconds=60)
     """How long replication may take to pass a difference."""
     range_bytes: int = RANGE_BYTES
+    names: frozenset[TableName] | None = None
+    """At the target. None: all."""
+    portion: Portion | None = None
+    """Only that, and not all. Its ranges are read one after the other."""
 
     def chose(self, name: TableName) -> bool:
         return not self.tables or PatternList.of(self.tables).means(name)
@@ -82,6 +88,7 @@ class Verification:
     wishes: Wishes = field(default_factory=Wishes)
     replication: Replication = field(default_factory=Replication)
     _stop: threading.Event = field(default_factory=threading.Event)
+    _passing: Passing | None = None
     _reports: list[TableReport] = field(default_factory=list)
     _tables: int = 0
     _documents: int = 0
@@ -93,11 +100,20 @@ class Verification:
         self._stop = stop or self._stop
         passing = Passing(self.source, self.replication.checkpoints, self.wishes.patience)
         definitions = settled_definitions(partial(self._patiently, self._look), passing.wait)
+        if self.replication.at is not None:
+            definitions = tuple(self.replication.at.settled(definitions, self._chose))
         self._tables = len(definitions)
         self._report_progress()
         sides = Sides(
-            source=self.source, target=self.target, stop=self._stop, passing=passing, columns_of=self._columns_of
+            source=self.source,
+            target=self.target,
+            stop=self._stop,
+            passing=passing if self.replication.at is None else Passing(self.source, None, self.wishes.patience),
+            columns_of=self._columns_of,
+            point=self.replication.at.point if self.replication.at is not None else None,
+            budget=self.wishes.portion.budget if self.wishes.portion is not None else None,
         )
+        self._passing = passing
         with ThreadPoolExecutor(self.wishes.parallelism, "verify") as threads:
             try:
                 self._compare_documents(definitions, sides, threads)
@@ -111,11 +127,24 @@ class Verification:
 
     def _look(self) -> list[Definition]:
         """Reads the catalogs. All tables of the source are read: a chosen table may share its target name with another one."""
-        tables = identified(self.source.read_tables(self.configuration.filter.wants_table), self.replication.known())
+        tables = identified(self.source.read_tables(self._is_routed), self.replication.known())
         routed = {self.configuration.routes.target(schema.name) for schema in tables}
-        target = read_target(self.target, lambda name: name in routed or origin(self.configuration, name) is not None)
-        found = pairs(self.configuration, tables, target, self.wishes.chose)
+        target = read_target(self.target, lambda name: name in routed or self._may_be_left(name))
+        found = pairs(self.configuration, tables, target, self._chose)
         return [Definition(pair, definition_results(pair, self.configuration)) for pair in found]
+
+    def _chose(self, name: TableName) -> bool:
+        return self.wishes.chose(name) and self._is_within(self.configuration.routes.target(name))
+
+    def _is_routed(self, name: TableName) -> bool:
+        return self.configuration.filter.wants_table(name) and self._is_within(self.configuration.routes.target(name))
+
+    def _may_be_left(self, name: TableName) -> bool:
+        return self._is_within(name) and origin(self.configuration, name) is not None
+
+    def _is_within(self, name: TableName) -> bool:
+        wanted = self.wishes.names is None or name in self.wishes.names
+        return wanted and (self.wishes.portion is None or self.wishes.portion.within(name))
 
     def _compare_documents(
         self, definitions: tuple[Definition, ...], sides: Sides, threads: ThreadPoolExecutor
@@ -130,13 +159,20 @@ class Verification:
             self._collect(running)
 
     def _work(self, definitions: tuple[Definition, ...], sides: Sides) -> Iterator[tuple[_Table, IdRange]]:
-        for definition in definitions:
+        for definition in sorted(definitions, key=lambda each: each.pair.name):
+            if self.wishes.portion is not None and self.wishes.portion.ends(definition.pair.name):
+                return
             table = self._patiently(partial(self._open, definition, sides))
             if table is None:
+                self._begun()
                 self._report(TableResult(definition, {}, self.wishes.max_differences).report(documents=False))
                 continue
             while table.ranges:
+                if self.wishes.portion is not None and self.wishes.portion.ends(definition.pair.name, table.ranges):
+                    table.ranges.clear()
+                    break
                 keys = table.ranges.pop()
+                self._begun()
                 if table.result.enough:
                     table.result.leave_out()
                     self._ranges_done += 1
@@ -144,6 +180,10 @@ class Verification:
                 table.running += 1
                 yield table, keys
             self._report_when_done(table)
+
+    def _begun(self) -> None:
+        if self.wishes.portion is not None:
+            self.wishes.portion.begun += 1
 
     def _open(self, definition: Definition, sides: Sides) -> _Table | None:
         """None when the table has no documents to compare."""
@@ -160,31 +200,43 @@ class Verification:
             if self.replication.repairs is None
             else max(wishes.max_differences, ROWS_AT_ONCE),
         )
-        ranges = check.ranges(wishes.range_bytes)
+        ranges = (
+            list(reversed(check.ranges(wishes.range_bytes)))
+            if self.wishes.portion is None
+            else self.wishes.portion.of(pair.name, partial(check.ranges, wishes.range_bytes))
+        )
         self._ranges += len(ranges)
-        return _Table(check, TableResult(definition, check.excuses, wishes.max_differences), list(reversed(ranges)))
+        return _Table(check, TableResult(definition, check.excuses, wishes.max_differences), ranges)
 
     def _compared(self, check: DocumentCheck, keys: IdRange) -> DocumentsReport:
         """With repairs, the range is compared again after each, as long as rows became equal. One repair has a bounded number of rows."""
-        found, repaired, why = self._patiently(partial(check.compare, keys)), 0, ""
-        while self.replication.repairs is not None and not why and (rows := _different(found)):
+        found, repaired, why = self._patiently(partial(self._read, check, keys)), 0, ""
+        while self.replication.repairs is not None and not why and (rows := rows_that_differ(found)):
             tables = [schema.id for schema in check.pair.sources]
             go_on = partial(check.sides.passing.wait, tables)
             why = repair_obstacle(check.pair) or self.replication.repairs.repair(tables, rows, go_on)
             if why:
                 break
             found = self._patiently(partial(check.compare, keys))
-            left = len(set(rows) & set(_different(found)))
+            left = len(set(rows) & set(rows_that_differ(found)))
             repaired += len(rows) - left
             if left == len(rows):
                 why = self._why_left
         return replace(found, repaired=repaired, obstacle=why)
 
+    def _read(self, check: DocumentCheck, keys: IdRange) -> DocumentsReport:
+        try:
+            return check.compare(keys)
+        except SluiceError as error:
+            if self.replication.at is None or not (why := unreadable(error)):
+                raise
+            return DocumentsReport(unreadable=why)
+
     @property
     def _why_left(self) -> str:
         kept = "; rows of the target alone are kept (on_occupied: keep)"
         extra = kept if self.configuration.on_occupied is OnOccupied.KEEP else ""
-        return f"their table's node has read them at the source, and they still differ{extra} (docs/verify.md says which rows it leaves)"
+        return f"their table's node has read them at the source, and they still differ{extra} (docs/reference/verify.md says which rows it leaves)"
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """Retries retryable errors: a verification may take hours, and a short outage of one side must not end it."""
@@ -211,6 +263,10 @@ class Verification:
     def _report_when_done(self, table: _Table) -> None:
         if not (table.ranges or table.running or table.reported):
             table.reported = True
+            if self.replication.at is not None and self._passing is not None and table.result.differs:
+                self._passing.wait()  # a DDL that came while it was read is recorded then
+                if why := self.replication.at.changed_since(table.check.pair):
+                    table.result.cannot_be_read(why)
             self._report(table.result.report(documents=True))
         self._report_progress()
 
@@ -230,10 +286,12 @@ class Verification:
         )
 
 
-def _different(found: DocumentsReport) -> list[bytes]:
-    """Rows that only the target has come first: they may have unique values that others need."""
+def rows_that_differ(found: DocumentsReport | None) -> list[bytes]:
+    """Their keys. Rows that only the target has come first: they may have unique values that others need."""
     return [
         each.raw
-        for each in sorted(found.differences, key=lambda each: each.kind is not DifferenceKind.EXTRA)
+        for each in sorted(
+            found.differences if found is not None else (), key=lambda each: each.kind is not DifferenceKind.EXTRA
+        )
         if each.kind is not DifferenceKind.UNSETTLED
     ]

@@ -5,10 +5,12 @@
     resume      pending, stopped, failed, finished          already running: no change, unless a new start is given
     update      stopped, failed, finished                   pause it first, unless only live options change
     finalize    all that run, and finished                  resume it first
-    remove      all                                         already being removed: no change
+    give up     cut over with a way back, before its mark   nothing to give up; or users may have written at the target since
+    remove      all, but amid a cut-over with a way back    already being removed: no change
 
 The owner obeys each change once, by its version. So a verb is judged by the state and, until the owner has obeyed the last change, by
-that change. A new start is kept until the changefeed has begun there; if it were kept longer, it would restart the changefeed again.
+that change. A new start is kept until the changefeed has begun there, also through a pause: the owner may have begun to clear what the old
+start left. If it were kept longer, it would restart the changefeed again.
 
 `differences` says how a configuration that somebody keeps elsewhere differs from the one that is in effect.
 """
@@ -61,6 +63,7 @@ def paused(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedI
 
 def resumed(info: ChangefeedInfo, status: ChangefeedStatus | None, start: Position | None) -> ChangefeedInfo:
     _check_not_removed(info)
+    _check_not_reversed(info)
     state = _state(status)
     runs = state in (State.NORMAL, State.WARNING) if _obeyed(info, status) else info.desired is DesiredState.RUNNING
     id, target = info.configuration.id, info.configuration.target
@@ -96,6 +99,10 @@ def check_update(
 ) -> None:
     _check_not_removed(info)
     id, state = info.configuration.id, _state(status)
+    if info.way_back is not None:
+        raise WrongState(
+            f"changefeed {id!r} is being cut over, or was, with the way back {info.way_back.id!r}; it keeps its configuration"
+        )
     if expected_version not in (0, info.version):
         raise ConflictError(
             f"changefeed {id!r} is at version {info.version}, expected {expected_version}: another user changed it; query it again"
@@ -199,30 +206,67 @@ def check_can_end(info: ChangefeedInfo, status: ChangefeedStatus | None) -> None
     if state is not State.FINISHED and (
         info.desired is not DesiredState.RUNNING or state in (State.STOPPED, State.FAILED)
     ):
-        raise WrongState(f"changefeed {info.configuration.id!r} is {state}; resume it, then finalize it")
+        error = status.lifecycle.error if status else None
+        reason = f" ({error.message})" if error is not None else ""
+        raise WrongState(f"changefeed {info.configuration.id!r} is {state}{reason}; resume it, then finalize it")
 
 
 def removed(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
+    way = info.way_back
+    if way is not None and not way.open:
+        raise WrongState(
+            f"changefeed {info.configuration.id!r} is being cut over, and expiries are suspended and writes may be blocked until that is done; run "
+            f"`sluice changefeed finalize {info.configuration.id} --reverse-as {way.id}` again, or give it up (--give-up), then remove it"
+        )
     return info if info.desired is DesiredState.REMOVED else _changed(info, status, desired=DesiredState.REMOVED)
 
 
 def _decided(info: ChangefeedInfo, choice: CaptureChoice) -> ChangefeedInfo:
-    return replace(
-        info,
-        capture=choice.capture,
-        capture_reason=choice.reason,
-    )
+    return replace(info, capture=choice.capture, capture_reason=choice.reason)
 
 
 def _changed(info: ChangefeedInfo, status: ChangefeedStatus | None, *, desired: DesiredState) -> ChangefeedInfo:
     begun = status is not None and status.checkpoint is not None and _obeyed(info, status)
-    resume_from = None if begun else info.resume_from
+    resume_from = None if begun and info.desired is DesiredState.RUNNING else info.resume_from
     return replace(info, desired=desired, version=info.version + 1, resume_from=resume_from)
 
 
 def _at_its_target(status: ChangefeedStatus | None, target: ClusterTime | None) -> bool:
     checkpoint = status.checkpoint if status else None
     return target is not None and checkpoint is not None and checkpoint >= Position(target)
+
+
+def check_gives_up(info: ChangefeedInfo) -> None:
+    id, way = info.configuration.id, info.way_back
+    if way is None:
+        raise WrongState(f"changefeed {id!r} is not being cut over with a way back; there is nothing to give up")
+    if way.open:
+        raise WrongState(
+            f"changefeed {id!r} has been cut over, and users write at its target since; what they wrote comes back by its way back: "
+            f"`sluice changefeed finalize {way.id}`"
+        )
+
+
+def gave_up(info: ChangefeedInfo) -> ChangefeedInfo:
+    """It goes on as if it had not been asked to end."""
+    check_gives_up(info)
+    way = info.way_back
+    if way is not None and way.mark_ts is not None:
+        raise WrongState(
+            f"changefeed {info.configuration.id!r} has reached the mark of its cut-over meanwhile; run the command again"
+        )
+    configuration = info.configuration.model_copy(update={"target": None})
+    asked = replace(info, configuration=configuration, way_back=None, leaves_stopped=False)
+    return replace(asked, desired=DesiredState.RUNNING, version=info.version + 1)
+
+
+def _check_not_reversed(info: ChangefeedInfo) -> None:
+    """Rows would go round in a circle."""
+    if info.way_back is not None and info.way_back.mark_ts is not None:
+        raise WrongState(
+            f"changefeed {info.configuration.id!r} has been cut over, and {info.way_back.id!r} is its way back; finalize that "
+            f"(`sluice changefeed finalize {info.way_back.id}`), then create a new changefeed"
+        )
 
 
 def _check_not_removed(info: ChangefeedInfo) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ from changefeed.config.written_values import Start
 from changefeed.table import TableKind, TableName, TableSchema, TableSize
 
 _WRITING_COST = 4
-"""A target of the source's kind needs so many times as long to write documents as the source to give them (docs/performance.md)."""
+"""A target of the source's kind needs so many times as long to write documents as the source to give them (docs/reference/performance.md)."""
 _NOTHING = TableSize()
 
 
@@ -36,6 +36,16 @@ class PlannedTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopySample:
+    sizes: Mapping[TableName, TableSize] = field(default_factory=dict)
+    read_rate: float | None = None
+    """Bytes a second. None: the source has too little to measure it."""
+    send_rate: float | None = None
+    oplog: timedelta | None = None
+    """How long the oplog lasts at its present pace, once it is full. None: it cannot be read, or is too new."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyEstimate:
     size: TableSize
     tables: int
@@ -49,19 +59,11 @@ class CopyEstimate:
     """Its `copy_limit` decides."""
 
     @classmethod
-    def of(
-        cls,
-        configuration: Configuration,
-        tables: Iterable[PlannedTable],
-        *,
-        read_rate: float | None,
-        send_rate: float | None,
-        oplog: timedelta | None,
-    ) -> CopyEstimate:
+    def of(cls, configuration: Configuration, tables: Iterable[PlannedTable], sample: CopySample) -> CopyEstimate:
         copied = [table for table in tables if table.schema.kind is not TableKind.VIEW]
         size = sum((table.size or _NOTHING for table in copied), _NOTHING)
-        written = read_rate / _WRITING_COST if read_rate else None
-        measured = min([rate for rate in (written, send_rate) if rate], default=None)
+        written = sample.read_rate / _WRITING_COST if sample.read_rate else None
+        measured = min([rate for rate in (written, sample.send_rate) if rate], default=None)
         by_rate = size.bytes / measured if measured else 0.0
         limit = configuration.copy_limit
         by_limit = 0.0
@@ -74,9 +76,9 @@ class CopyEstimate:
             tables=len(copied),
             chunks=sum(table.chunks for table in copied),
             takes=timedelta(seconds=max(by_rate, by_limit)) if known else None,
-            oplog=oplog,
-            read_rate=read_rate,
-            send_rate=send_rate,
+            oplog=sample.oplog,
+            read_rate=sample.read_rate,
+            send_rate=sample.send_rate,
             limited=by_limit > by_rate,
         )
 

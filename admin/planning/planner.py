@@ -7,10 +7,10 @@ source reads (`creation_plan.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -18,17 +18,24 @@ import structlog
 from bson.binary import Binary
 from pymongo.errors import PyMongoError
 
-from admin.planning.creation_plan import AtTarget, CopyEstimate, PlannedTable, oplog_warnings, planned_tables
-from admin.preflight.sink_probe import TargetTables, impatient, look_at_tables
+from admin.planning.creation_plan import (
+    AtTarget,
+    CopyEstimate,
+    CopySample,
+    PlannedTable,
+    oplog_warnings,
+    planned_tables,
+)
+from admin.preflight.sink_probe import TargetTables, look_at_tables
 from admin.preflight.validation import Findings, Validator
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.written_values import Start
 from changefeed.errors import SluiceError, SourceRefused
-from changefeed.table import TableKind, TableName, TableSchema, TableSize
+from changefeed.table import TableKind, TableName, TableSchema
 from credentials.redaction import redacted
 from credentials.secrets import expanded
-from sink.mongodb.connection import connect as connect_to_target
+from sink.opening import target_client
 from source.connection import Client, connect, read_command
 from source.errors import translated
 from source.opening import open_source
@@ -70,7 +77,7 @@ def plan_creation(validator: Validator, configuration: Configuration) -> Plan:
     tables = tuple(planned_tables(configuration, findings.tables, sample.sizes, chunks_of, at_target))
     if configuration.start is not Start.INITIAL:
         return Plan(findings=findings, tables=tables)
-    estimate = _estimate(configuration, tables, sample)
+    estimate = CopyEstimate.of(configuration, tables, sample)
     warnings = (*findings.warnings, *_warnings(configuration, findings.tables, estimate))
     return Plan(findings=replace(findings, warnings=warnings), tables=tables, estimate=estimate)
 
@@ -85,8 +92,8 @@ def estimate_of(configuration: Configuration, findings: Findings) -> tuple[CopyE
         _log.info("copy_not_estimated", changefeed=configuration.id, reason=str(error))
         return None, []
     unknown = partial(_at_target, frozenset(), TargetTables())
-    tables = planned_tables(configuration, findings.tables, sample.sizes, chunks_of, unknown)
-    estimate = _estimate(configuration, tuple(tables), sample)
+    tables = tuple(planned_tables(configuration, findings.tables, sample.sizes, chunks_of, unknown))
+    estimate = CopyEstimate.of(configuration, tables, sample)
     return estimate, list(_warnings(configuration, findings.tables, estimate))
 
 
@@ -96,12 +103,6 @@ def _at_target(looked_at: AbstractSet[TableName], found: TargetTables, name: Tab
     if name in found.missing:
         return AtTarget.CREATED
     return AtTarget.OCCUPIED if name in found.occupied else AtTarget.EMPTY
-
-
-def _estimate(configuration: Configuration, tables: tuple[PlannedTable, ...], sample: CopySample) -> CopyEstimate:
-    return CopyEstimate.of(
-        configuration, tables, read_rate=sample.read_rate, send_rate=sample.send_rate, oplog=sample.oplog
-    )
 
 
 def _warnings(configuration: Configuration, tables: tuple[TableSchema, ...], estimate: CopyEstimate) -> list[str]:
@@ -118,16 +119,6 @@ _FEWEST_BYTES = 1_000_000
 
 _TELLING = 0.01
 """The part of an oplog that has to be filled before its pace says how long it lasts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopySample:
-    sizes: Mapping[TableName, TableSize] = field(default_factory=dict)
-    read_rate: float | None = None
-    """Bytes a second. None: the source has too little to measure it."""
-    send_rate: float | None = None
-    oplog: timedelta | None = None
-    """How long the oplog lasts at its present pace, once it is full. None: it cannot be read, or is too new."""
 
 
 def sample_of(
@@ -150,19 +141,14 @@ def _of_shards(uri: str, capture: Capture, names: Sequence[TableName]) -> CopySa
     """Only sizes: a rate that one shard shows is not that of a copy from all of them."""
     with closing(open_source(uri, capture)) as source:
         window = source.oplog_window()
-        return CopySample(
-            sizes=source.sizes(names), read_rate=None, send_rate=None, oplog=window.span if window is not None else None
-        )
+        return CopySample(sizes=source.sizes(names), oplog=window.span if window is not None else None)
 
 
 def _read(client: Client, names: Iterable[TableName], seconds: float) -> tuple[bytes, float | None]:
     """The beginning of the largest table, read as a copy reads it; some of its bytes, and the rate."""
     begun_at, size, some = time.monotonic(), 0, b""
     for name in names:
-        with (
-            translated(f"reading a sample of {name}"),
-            RawFind(client, name, {}, most=_MOST_DOCUMENTS) as replies,
-        ):
+        with translated(f"reading a sample of {name}"), RawFind(client, name, {}, most=_MOST_DOCUMENTS) as replies:
             for found in replies:
                 size += sum(map(len, found.documents))
                 some = some or b"".join(found.documents)[:_SENT_AT_ONCE]
@@ -173,10 +159,12 @@ def _read(client: Client, names: Iterable[TableName], seconds: float) -> tuple[b
 
 
 def _sent(configuration: Configuration, documents: bytes, seconds: float) -> float | None:
-    if not configuration.sink_traits.keeps_documents or len(documents) < _FEWEST_BYTES:
+    if len(documents) < _FEWEST_BYTES:
         return None
     try:
-        with closing(connect_to_target(impatient(expanded(configuration.sink)))) as client:
+        with target_client(configuration) as client:
+            if client is None:
+                return None
             client.admin.command("ping")
             begun_at, size = time.monotonic(), 0
             while not size or time.monotonic() < begun_at + seconds:

@@ -13,12 +13,11 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
-from admin.preflight.sink_probe import impatient
 from changefeed.config.configuration import Configuration
 from changefeed.errors import WrongState
 from changefeed.table import TableName
 from credentials.secrets import expanded
-from sink.mongodb.connection import connect as connect_to_sink
+from sink.opening import target_client
 from source.connection import Client
 from source.connection import connect as connect_to_source
 
@@ -52,12 +51,12 @@ class DiskSpaces:
 
 def disk_spaces(configuration: Configuration, tables: Mapping[TableName, TableName]) -> DiskSpaces:
     """Asks both sides. What one does not answer, or does not allow, is not known."""
-    if not configuration.sink_traits.keeps_documents:
-        return DiskSpaces(sizes={}, free={})
     with (
         closing(connect_to_source(expanded(configuration.source), app_name=_NAME, capture=None)) as source,
-        closing(connect_to_sink(impatient(expanded(configuration.sink)))) as sink,
+        target_client(configuration) as sink,
     ):
+        if sink is None:
+            return DiskSpaces(sizes={}, free={})
         stats = {name: _asked(source, name.db, {"collStats": name.coll}) for name in tables}
         disks = {db: _asked(sink, db, {"dbStats": 1}) for db in sorted({target.db for target in tables.values()})}
     return DiskSpaces(
@@ -71,8 +70,9 @@ def disk_spaces(configuration: Configuration, tables: Mapping[TableName, TableNa
 def releases(configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
     with (
         closing(connect_to_source(expanded(configuration.source), app_name=_NAME, capture=None)) as source,
-        closing(connect_to_sink(impatient(expanded(configuration.sink)))) as sink,
+        target_client(configuration) as sink,
     ):
+        assert sink is not None, "expected a MongoDB, since only that has time series"
         return _release(source, "source"), _release(sink, "target")
 
 

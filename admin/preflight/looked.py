@@ -4,27 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TypeAlias
 
 from admin.cluster_reader import tables_of
+from admin.preflight.deployment import DeploymentIdentity
+from admin.preflight.privileges import Privileges
 from admin.preflight.sink_probe import SinkFindings, TargetTables
-from admin.preflight.source_probe import SourceFindings
 from changefeed.capture import Capture
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
-from changefeed.config.tables.pattern import TablePattern
 from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.requests import ChangefeedId, DesiredState, Reroute
 from changefeed.table import TableId, TableName, TableSchema
 from owner.ddl.stragglers import nameless
+from owner.decision.state import published
 from owner.etcd_view import OwnerView
-from owner.state import published
 from owner.tables import route_change
 from owner.tables.route_change import Place
 
-_MOST_NAMED = 5
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFindings:
+    """The results; an unreachable source has problems only."""
+
+    problems: tuple[str, ...] = ()
+    identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
+    version: tuple[int, int] | None = None
+    tables: tuple[TableSchema, ...] = ()
+    choice: CaptureChoice | None = None
+    """None if the requested capture is not possible."""
+    read: bool = False
+    """Whether `tables` are all that there are."""
+    has_history: bool | None = None
+    """Whether its oplog has an entry at one of the positions that were asked for. None: not asked, or it cannot be read."""
+    privileges: Privileges = field(default_factory=Privileges)
+    identity_lacks: str = ""
+    """The privilege without which its id is unknown."""
+    sharded: bool = False
+    oplog_span: timedelta | None = None
+    """How far back its oplog reaches now. None: it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +92,15 @@ class Looked:
     """Of an earlier decision, or what the source allows. None: nothing."""
     replaces: Update | None = None
     """None: it is a new changefeed."""
+    reverses: bool = False
+    """It is the way back of another one, to where its rows came from."""
     before: Configuration | None = None
     """What an update replaces."""
     others: Mapping[ChangefeedId, OwnerView] = field(default_factory=dict)
     """The other changefeeds. `unreadable`: those of them whose records cannot be read."""
     unreadable: frozenset[ChangefeedId] = frozenset()
+    brokers: Mapping[ChangefeedId, str] = field(default_factory=dict)
+    """Of others whose topics have names of this one's: the id of their Kafka, or nothing if that cannot be asked."""
     at_target: TargetTables | None = None
     """What the target has under the names of the tables that are `added` or `renamed`. None: it cannot be looked at."""
 
@@ -126,11 +151,6 @@ class Looked:
 
 Check: TypeAlias = Callable[[Looked], Iterable[str]]
 """Yields problems, or warnings."""
-
-
-def named(names: Sequence[TableName | TablePattern]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(map(str, names[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def writes_no_more(known: OwnerView) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from admin.cluster_reader import tables_of
-from admin.preflight.looked import Check, Looked, named, writes_no_more
+from admin.preflight.looked import Check, Looked, writes_no_more
 from changefeed.config.overlap import common_target, writes
+from changefeed.config.shared_place import shared_files, shared_topic
+from changefeed.printable import named
 
 
 def _shared_targets(looked: Looked) -> Iterator[str]:
@@ -14,7 +16,8 @@ def _shared_targets(looked: Looked) -> Iterator[str]:
     mine = {looked.target(table): table.name for table in looked.tables}
     for id, known in sorted(looked.others.items()):
         other = known.info.configuration
-        if not other.sink.hosts & configuration.sink.hosts or writes_no_more(known):
+        both = configuration.sink.is_mongodb and other.sink.is_mongodb
+        if not both or not other.sink.hosts & configuration.sink.hosts or writes_no_more(known):
             continue
         names = {schema.name for schema in tables_of(known).living}
         if other.source.hosts & configuration.source.hosts:
@@ -27,6 +30,27 @@ def _shared_targets(looked: Looked) -> Iterator[str]:
             yield (
                 f"routes: changefeed {id!r} {what} of this target too; give one of the two changefeeds other tables (filter.tables) "
                 f"or other target names (routes), or remove {id!r}"
+            )
+
+
+def _shared_messages(looked: Looked) -> Iterator[str]:
+    mine = looked.configuration.sink
+    for id, known in sorted(looked.others.items()):
+        if writes_no_more(known):
+            continue
+        theirs = known.info.configuration.sink
+        topic, files = shared_topic(mine, theirs), shared_files(mine, theirs)
+        if topic is not None:
+            here, there = looked.sink.identity.id, looked.brokers.get(id)
+            if here == there if here and there else bool(mine.hosts & theirs.hosts):
+                yield (
+                    f"sink: changefeed {id!r} writes into this Kafka, too, and a topic such as {topic} would be one of both; write a prefix that is not "
+                    f"a part of the other's, and {{prefix}} in topic, or remove {id!r}"
+                )
+        if files is not None:
+            yield (
+                f"sink: changefeed {id!r} has files in {files}, too, or one of the two places is within the other; name a directory or prefix beside, "
+                f"or remove {id!r}"
             )
 
 
@@ -79,5 +103,5 @@ def _not_compared(looked: Looked) -> Iterator[str]:
         )
 
 
-PROBLEMS: tuple[Check, ...] = (_shared_targets, _merged, _replicated_letters)
+PROBLEMS: tuple[Check, ...] = (_shared_targets, _shared_messages, _merged, _replicated_letters)
 WARNINGS: tuple[Check, ...] = (_letters_in_reach, _users_of_routed_databases, _not_compared)

@@ -24,8 +24,8 @@ _WRITING = (
 """Rows are written past validators, and a server refuses that even where there is none."""
 _GRANTING = ("createRole", "dropRole", "grantRole", "revokeRole", "viewRole", "dropUser")
 _ACCESS = ("system.users", "system.roles")
-_KEEPING = ("find", "insert", "update", "remove")
-_FILLING = (*_KEEPING, "bypassDocumentValidation")
+KEEPING = ("find", "insert", "update", "remove")
+_FILLING = (*KEEPING, "bypassDocumentValidation")
 BUCKETS = "system.buckets."
 """Stands for the buckets of all time series of a database, which are no collections of it for the server's roles."""
 
@@ -129,9 +129,9 @@ def missing_at_sink(
             f"sink: its user {privileges.user!r} may not write in any database; grant it readWrite and dbAdmin on those that the "
             "changefeed will write"
         )
-    if letters is not None and (missing := privileges.lacking(_KEEPING, letters.db, letters.coll)):
+    if letters is not None and (missing := privileges.lacking(KEEPING, letters.db, letters.coll)):
         yield f"dead_letter: {privileges.problem(missing, f'in {letters}', ('readWrite', letters.db))}"
-    missing = privileges.lacking(_KEEPING, "admin", "system.users") or privileges.lacking(_GRANTING, ANYWHERE)
+    missing = privileges.lacking(KEEPING, "admin", "system.users") or privileges.lacking(_GRANTING, ANYWHERE)
     if users and missing:
         yield f"users: at the sink, {privileges.problem(missing, 'for admin.system.users', ('restore', 'admin'))}"
 

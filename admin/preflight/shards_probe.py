@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from datetime import timedelta
 
 from admin.preflight.deployment import DeploymentIdentity, identify
+from admin.preflight.looked import SourceFindings
 from admin.preflight.privileges import Privileges
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
@@ -19,7 +19,6 @@ from changefeed.position import Position
 from changefeed.table import TableKind, TableSchema
 from source.connection import Client, version_of
 from source.errors import translated
-from source.oplog.window import OplogWindow
 from source.sharded.cluster_clients import CONFIG, ClusterClients, reach_newest
 from source.sharded.owned.cluster_catalog import balancer_runs, read_cluster_catalog
 from source.sharded.source import ShardedSource
@@ -37,17 +36,7 @@ _NOT_PROVEN = (7, 0)
 _MOST_AHEAD = timedelta(minutes=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardsFindings:
-    problems: tuple[str, ...] = ()
-    identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
-    version: tuple[int, int] | None = None
-    tables: tuple[TableSchema, ...] = ()
-    choice: CaptureChoice | None = None
-    window: OplogWindow | None = None
-
-
-def probe_shards(uri: str, configuration: Configuration, asked: Capture) -> ShardsFindings:
+def probe_shards(uri: str, configuration: Configuration, asked: Capture) -> SourceFindings:
     """Problems that one reading can show are shown together; the others need that these are gone."""
     problems = list(_senseless(configuration, asked))
     with closing(ClusterClients(uri, app_name="sluice-validate")) as clients:
@@ -60,7 +49,7 @@ def probe_shards(uri: str, configuration: Configuration, asked: Capture) -> Shar
             )
         problems += _unreadable(clients, shard_target=configuration.shard_target)
         if problems:
-            return ShardsFindings(problems=tuple(problems), version=version)
+            return SourceFindings(problems=tuple(problems), version=version, sharded=True)
         choice = CaptureChoice(
             capture=Capture.SHARD_OPLOGS, reason="the source is a sharded cluster, named by its config servers"
         )
@@ -78,13 +67,15 @@ def probe_shards(uri: str, configuration: Configuration, asked: Capture) -> Shar
             problems += _unreadable_history(source, min(start, now))
         tables = read_cluster_catalog(clients, configuration.filter.wants_table).tables
         problems += _not_replicable(configuration, tables)
-        return ShardsFindings(
+        return SourceFindings(
             problems=tuple(problems),
             identity=_identity(clients.config),
             version=version,
             tables=tables,
             choice=choice,
-            window=window,
+            read=True,
+            sharded=True,
+            oplog_span=window.span if window is not None else None,
         )
 
 
@@ -129,12 +120,7 @@ def _unreadable(clients: ClusterClients, *, shard_target: bool) -> Iterator[str]
 
 
 def _lacking(
-    client: Client,
-    where: str,
-    roles: tuple[tuple[str, str], ...],
-    *,
-    config: bool,
-    of_config: Sequence[str],
+    client: Client, where: str, roles: tuple[tuple[str, str], ...], *, config: bool, of_config: Sequence[str]
 ) -> list[str]:
     with translated(f"reading the privileges of the source's user on {where}"):
         privileges = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Any
 
-from admin.preflight.looked import Check, Looked, named
-from admin.preflight.privileges import ANYWHERE, Privileges, missing_at_sink
-from admin.preflight.sink_probe import TargetTables, impatient
+from admin.preflight.looked import Check, Looked
+from admin.preflight.privileges import ANYWHERE, KEEPING, Privileges, missing_at_sink
+from admin.preflight.sink_probe import TargetTables
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, OnOccupied
-from changefeed.config.live_options import differing
+from changefeed.config.live_options import LIVE_IN_SINKS, differing, without_live
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.sinks.message_options import FormatName, Images
+from changefeed.config.sync_options import OF_A_CLUSTER
 from changefeed.config.tables.column_rules import shown_otherwise
 from changefeed.config.written_values import Start
 from changefeed.errors import SinkRefused, SluiceError
+from changefeed.printable import named
 from changefeed.records.requests import Reroute
 from changefeed.table import TableKind, TableName
-from credentials.secrets import expanded
-from sink.mongodb.connection import connect
 from sink.mongodb.rows.placing import shard_key_of
+from sink.mongodb.sync_marks import SYNC_POINTS
 from sink.mongodb.target_errors import translated
-from sink.opening import open_sink
+from sink.opening import open_sink, target_client
 
 _TAKES_USERS = (4, 4)
 _SHOWS_DDL = (6, 0)
+_KEEPS_SNAPSHOTS = (5, 0)
 _READER, _MANAGER = ("clusterMonitor", "admin"), ("clusterManager", "admin")
 _SHARDING = ("enableSharding", "splitChunk", "moveChunk")
 
@@ -38,6 +39,9 @@ def _taken(looked: Looked) -> Iterator[str]:
     if sink.privileges is not None:
         databases = _databases(looked)
         yield from missing_at_sink(sink.privileges, databases, configuration.dead_letter, users=configuration.users)
+        if configuration.sync_points is not None and (missing := sink.privileges.lacking(KEEPING, SYNC_POINTS.db)):
+            where = f"in database {SYNC_POINTS.db}"
+            yield f"sync_points: at the sink, {sink.privileges.problem(missing, where, ('readWrite', SYNC_POINTS.db))}"
     if configuration.users and sink.version is not None and sink.version < _TAKES_USERS:
         yield (
             f"users: the sink is MongoDB {sink.version[0]}.{sink.version[1]}; expected 4.4 or later, since users are written as they are stored, "
@@ -57,9 +61,18 @@ def _databases(looked: Looked) -> set[str]:
 
 
 def _older(looked: Looked) -> Iterator[str]:
-    """Checked for new changefeeds only: if a source is upgraded while its changefeed runs, the changefeed continues and may be updated."""
+    """Checked for new changefeeds only: if a source is upgraded while its changefeed runs, the changefeed continues and may be updated.
+
+    A way back leads to where the rows came from. What the older server cannot have stops its table.
+    """
     source, target = looked.source.version, looked.sink.version
-    if looked.replaces is None and source is not None and target is not None and target < source:
+    if (
+        looked.replaces is None
+        and not looked.reverses
+        and source is not None
+        and target is not None
+        and target < source
+    ):
         yield (
             f"sink: it is MongoDB {target[0]}.{target[1]}, older than the source, which is {source[0]}.{source[1]}; options, indexes and "
             "field names that only the newer version supports would be refused during replication: upgrade the target, or name another"
@@ -190,36 +203,51 @@ def _shard_keys(looked: Looked) -> Iterator[str]:
 
 
 def _sharded_there(configuration: Configuration, names: Sequence[TableName]) -> list[Mapping[str, Any]]:
-    with (
-        closing(connect(impatient(expanded(configuration.sink)))) as client,
-        translated("reading which tables the sink shards", SinkRefused),
-    ):
+    with target_client(configuration) as client, translated("reading which tables the sink shards", SinkRefused):
+        assert client is not None, "expected a router, since only that has shards"
         return list(client["config"]["collections"].find({"_id": {"$in": [str(name) for name in names]}}))
 
 
-def _shard_messages(looked: Looked) -> Iterator[str]:
-    if looked.capture is Capture.SHARD_OPLOGS and looked.configuration.sink_traits.keeps_messages:
-        yield "sink: messages of a sharded source are not written yet: rows of two shards may have one position; name a MongoDB as sink"
+def _sync_points(looked: Looked) -> Iterator[str]:
+    """What keeps both sides from being read at one time of the past each."""
+    if looked.configuration.sync_points is None:
+        return
+    if looked.capture is Capture.SHARD_OPLOGS or looked.source.sharded:
+        yield OF_A_CLUSTER
+    if looked.sink.sharded:
+        yield "sync_points: the sink is a sharded cluster, and nothing proves at which time all of its shards have the same; leave it out"
+    for side, version in (("source", looked.source.version), ("sink", looked.sink.version)):
+        if version is not None and version < _KEEPS_SNAPSHOTS:
+            yield (
+                f"sync_points: the {side} is MongoDB {version[0]}.{version[1]}; expected 5.0 or later, which can be read as of a time of the past; "
+                "upgrade it, or leave it out"
+            )
+
+
+def _changes_live(configuration: Configuration) -> str:
+    live = sorted(LIVE_IN_SINKS.get(configuration.sink.scheme, ()))
+    return f". Of a sink's options {', '.join(live)} may change" if live else ""
 
 
 def messages(looked: Looked) -> Iterator[str]:
     """What keeps a changefeed from writing messages, or from changing how it does."""
     configuration, before = looked.configuration, looked.before
-    if before is not None and (before.sink_traits.keeps_messages or configuration.sink_traits.keeps_messages):
-        same_place = str(before.sink) == str(configuration.sink)
+    sink = open_sink(configuration)
+    if before is not None and (sink.every_change or open_sink(before).every_change):
+        same_place = without_live(str(before.sink)) == without_live(str(configuration.sink))
         changed = [name for name in differing(configuration, before) if name != "sink" or not same_place]
         if changed:
             yield (
                 f"{', '.join(changed)}: found a change, and the messages that exist were written with the options of before; create another "
-                "changefeed, with a directory or prefix of its own"
+                "changefeed, with a directory or prefix of its own" + _changes_live(configuration)
             )
         return
-    if not configuration.sink_traits.keeps_messages:
+    if not sink.every_change:
         return
     version = looked.source.version
     if not looked.sink.problems:
         written = {looked.target(table) for table in looked.tables if table.kind is not TableKind.VIEW}
-        yield from open_sink(configuration).obstacles(written)
+        yield from sink.obstacles(written)
     if looked.capture is Capture.CHANGE_STREAM and version is not None and version < _SHOWS_DDL:
         yield (
             f"sink: the change streams of MongoDB {version[0]}.{version[1]} do not show all DDL, and messages would lack it; let the source's user "
@@ -232,25 +260,35 @@ def messages(looked: Looked) -> Iterator[str]:
         )
 
 
-def debezium_without_images(looked: Looked) -> Iterator[str]:
+def deltas(looked: Looked) -> Iterator[str]:
+    """What consumers make of messages that say only what changed."""
     sink = looked.configuration.sink
     if looked.configuration.images is not Images.NONE or sink.scheme != "kafka":
         return
-    if KafkaSinkOptions.parse(sink.reference).messages.format is FormatName.DEBEZIUM:
-        yield (
-            "sink: with format=debezium and without images, `after` is null in the message of an update, and `updateDescription` says what changed; "
-            "consumers that need whole documents apply the changes themselves, or write images: available (6.0; see docs/events.md)"
-        )
+    match KafkaSinkOptions.parse(sink.reference).messages.format:
+        case FormatName.DEBEZIUM:
+            yield (
+                "sink: with format=debezium and without images, `after` is null in the message of an update, and `updateDescription` says what changed; "
+                "MongoDB's sink connector fails on it, and Debezium's ExtractNewDocumentState gives the changed fields alone: for these write images: "
+                "available (6.0; see docs/reference/events.md)"
+            )
+        case FormatName.MONGODB:
+            yield (
+                "sink: with format=mongodb and without images, MongoDB's sink connector does not shorten arrays: 1.13 fails on such an update, and 2.0 leaves "
+                "the elements there; if the source's applications shorten arrays ($pop, $slice), write images: available (6.0; see docs/reference/events.md)"
+            )
+        case FormatName.SLUICE:
+            """Its consumers apply what changed."""
 
 
 PROBLEMS: tuple[Check, ...] = (
     _taken,
     shards,
-    _shard_messages,
+    _sync_points,
     messages,
     _older,
     _refused,
     _names_in_use,
     _series_unmade,
 )
-WARNINGS: tuple[Check, ...] = (_dropped_or_kept, _uncopied, debezium_without_images, _hidden)
+WARNINGS: tuple[Check, ...] = (_dropped_or_kept, _uncopied, deltas, _hidden)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,14 +12,12 @@ from admin.preflight.privileges import Privileges, missing_identity
 from changefeed.config.configuration import Configuration
 from changefeed.errors import SinkRefused, SluiceError
 from changefeed.table import TableName
-from credentials.secrets import expanded
-from sink.mongodb.connection import Client, connect, holds_documents, refused_member
+from sink.mongodb.connection import Client, holds_documents, refused_member
 from sink.mongodb.target_errors import translated
-from sink.opening import open_sink
+from sink.opening import cluster_id, open_sink, target_client
 from source.connection import HELLO
 
 _OLDEST = (4, 2)
-_SELECTION_MS = 5_000
 _THREADS = 16
 
 
@@ -42,20 +39,14 @@ class SinkFindings:
 
 
 def probe_sink(configuration: Configuration) -> SinkFindings:
-    if not configuration.sink_traits.keeps_documents:
-        return SinkFindings(problems=tuple(_unusable_event_sink(configuration)))
     try:
-        with closing(connect(impatient(expanded(configuration.sink)))) as client:
-            return _findings(client)
+        with target_client(configuration) as client:
+            if client is not None:
+                return _findings(client)
+            open_sink(configuration).check()
+            return SinkFindings(identity=DeploymentIdentity(id=cluster_id(configuration) or None))
     except SluiceError as error:
         return SinkFindings(problems=(f"sink: {error}",))
-
-
-def _unusable_event_sink(configuration: Configuration) -> Iterator[str]:
-    try:
-        open_sink(configuration).check()
-    except SluiceError as error:
-        yield f"sink: {error}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +59,13 @@ class TargetTables:
 
 def look_at_tables(configuration: Configuration, tables: Collection[TableName]) -> TargetTables:
     """`tables` are the target's. A blackhole has all of them, empty."""
-    if not configuration.sink_traits.keeps_documents or not tables:
-        return TargetTables()
     with (
-        closing(connect(impatient(expanded(configuration.sink)))) as client,
+        target_client(configuration) as client,
         translated("looking at the sink's tables", SinkRefused),
         ThreadPoolExecutor(_THREADS, "occupied") as threads,
     ):
+        if client is None or not tables:
+            return TargetTables()
         names = {db: set(client[db].list_collection_names()) for db in {table.db for table in tables}}
         there = [table for table in tables if table.coll in names[table.db]]
         filled = threads.map(partial(holds_documents, client), there)
@@ -110,22 +101,8 @@ def _findings(client: Client) -> SinkFindings:
 
 def identify_sink(configuration: Configuration) -> str:
     """Empty if it does not answer, or the user may not read it."""
-    if not configuration.sink_traits.keeps_documents:
-        return ""
     try:
-        with (
-            closing(connect(impatient(expanded(configuration.sink)))) as client,
-            translated("reading the sink's identity", SinkRefused),
-        ):
-            return identify(client).id or ""
+        with target_client(configuration) as client, translated("reading the sink's identity", SinkRefused):
+            return cluster_id(configuration) if client is None else identify(client).id or ""
     except SluiceError:
         return ""
-
-
-def impatient(uri: str) -> str:
-    """The URI with a short server selection timeout, because a user waits for the answer."""
-    if "serverselectiontimeoutms=" in uri.lower():
-        return uri
-    head, _, options = uri.partition("?")
-    base = head if options or "/" in head.partition("://")[2] else f"{head}/"
-    return f"{base}?{options}{'&' if options else ''}serverSelectionTimeoutMS={_SELECTION_MS}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from admin.preflight.looked import Check, Looked, named
+from admin.preflight.looked import Check, Looked
 from admin.preflight.table_obstacles import column_obstacles, column_warnings, series_obstacles
 from changefeed.errors import SluiceError
+from changefeed.printable import named
 from credentials.secrets import hash_key
 
 _MOST_EXCLUDED = 5
@@ -18,7 +19,7 @@ def _read(looked: Looked) -> Iterator[str]:
 
 def _encrypted(looked: Looked) -> Iterator[str]:
     """A server lets no client insert a document that has the index of Queryable Encryption in it, `__safeContent__`."""
-    if not looked.configuration.sink_traits.keeps_documents:
+    if looked.sink.version is None:
         return
     names = sorted(table.name for table in looked.tables if "encryptedFields" in table.options.decode())
     if names:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import replace
 
 from pymongo.errors import OperationFailure
 
-from admin.preflight.deployment import DeploymentIdentity, identify, part_of_a_cluster
+from admin.preflight.deployment import identify, part_of_a_cluster
+from admin.preflight.looked import SourceFindings
 from admin.preflight.privileges import Privileges, missing_at_source, missing_identity, missing_write_block
-from admin.preflight.shards_probe import ShardsFindings, ahead, probe_shards
+from admin.preflight.shards_probe import ahead, probe_shards
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.capture_choice import CaptureChoice, Obstacle, choose, image_obstacles
+from changefeed.config.capture_choice import Obstacle, choose, image_obstacles
 from changefeed.config.configuration import Configuration
 from changefeed.config.sinks.message_options import Images
 from changefeed.config.uri import refused_at_source
@@ -48,33 +48,7 @@ _NAME = "sluice-validate"
 _IMAGES = "changeStreamPreAndPostImages"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFindings:
-    """The results; an unreachable source has problems only."""
-
-    problems: tuple[str, ...] = ()
-    identity: DeploymentIdentity = field(default_factory=DeploymentIdentity)
-    version: tuple[int, int] | None = None
-    tables: tuple[TableSchema, ...] = ()
-    choice: CaptureChoice | None = None
-    """None if the requested capture is not possible."""
-    read: bool = False
-    """Whether `tables` are all that there are."""
-    has_history: bool | None = None
-    """Whether its oplog has an entry at one of the positions that were asked for. None: not asked, or it cannot be read."""
-    privileges: Privileges = field(default_factory=Privileges)
-    identity_lacks: str = ""
-    """The privilege without which its id is unknown."""
-    sharded: bool = False
-    oplog_span: timedelta | None = None
-    """How far back its oplog reaches now. None: it cannot be read."""
-
-
-def probe_source(
-    configuration: Configuration,
-    asked: Capture,
-    positions: Sequence[Position] = (),
-) -> SourceFindings:
+def probe_source(configuration: Configuration, asked: Capture, positions: Sequence[Position] = ()) -> SourceFindings:
     """Takes some seconds if the source does not answer. `positions`: of a changefeed that has read it, so that its oplog should have
     an entry at one of them.
     """
@@ -84,7 +58,7 @@ def probe_source(
             if (problem := refused_member(client)) is not None:
                 return SourceFindings(problems=(f"source: {problem}",))
             if is_config_server(client):
-                return _of_shards(probe_shards(uri, configuration, asked))
+                return probe_shards(uri, configuration, asked)
             with translated("reading the type of the source"):
                 part = part_of_a_cluster(client)
             if part is not None:
@@ -189,32 +163,13 @@ def _findings(client: Client, configuration: Configuration, asked: Capture) -> S
     )
 
 
-def _of_shards(found: ShardsFindings) -> SourceFindings:
-    return SourceFindings(
-        problems=found.problems,
-        sharded=True,
-        identity=found.identity,
-        version=found.version,
-        tables=found.tables,
-        choice=found.choice,
-        read=found.choice is not None,
-        oplog_span=found.window.span if found.window is not None else None,
-    )
-
-
 def _has_history(client: Client, positions: Sequence[Position]) -> bool | None:
     """A position without a token may be just after the entry that it comes from: then that one is asked for."""
     try:
         with translated("reading the source's oplog"):
             return any(
                 client["local"]["oplog.rs"].find_one(
-                    {
-                        "ts": {
-                            "$gte": at.ts.previous().to_bson(),
-                            "$lte": at.ts.to_bson(),
-                        }
-                    },
-                    {"ts": 1},
+                    {"ts": {"$gte": at.ts.previous().to_bson(), "$lte": at.ts.to_bson()}}, {"ts": 1}
                 )
                 for at in positions
             )

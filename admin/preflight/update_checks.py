@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from admin.preflight.looked import Check, Looked, Update
+from admin.preflight.looked import Check, Looked, SourceFindings, Update
 from admin.preflight.sink_probe import SinkFindings, identify_sink
-from admin.preflight.source_probe import SourceFindings, identify_source
+from admin.preflight.source_probe import identify_source
 from admin.preflight.update_effect import Side, UpdateEffect, effect, other_deployments
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
 from changefeed.records.requests import Reroute
 from changefeed.table import TableKind, TableSchema
-from owner.state import published
+from owner.decision.state import published
 from owner.tables import filter_change, route_change
 from owner.tables.route_change import rename_problems
 from owner.target_changes import view_problems
@@ -100,14 +100,15 @@ def effect_of(looked: Looked) -> UpdateEffect:
 
 
 def _unfinished_ddls(looked: Looked) -> Iterator[str]:
+    """Those that wait for a user. For the others the owner waits."""
     replaces, configuration = looked.replaces, looked.configuration
     status = replaces.known.status if replaces is not None else None
     if replaces is None or status is None or status.checkpoint is None or status.follows(configuration):
         return
     position, records = published(status, replaces.known.barrier), replaces.known.records.values()
     blocking = filter_change.in_the_way(configuration.filter, position, records, replaces.without_name.keys())
-    if blocking:
-        yield filter_change.waits_for(blocking)
+    if refused := [record for record in blocking if record.refused is not None]:
+        yield filter_change.waits_for(refused)
 
 
 def _new_names(looked: Looked) -> Iterator[str]:

@@ -18,7 +18,6 @@ from typing import Any
 
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
-from changefeed.config.sinks.sink_traits import traits_of
 from changefeed.config.uri import ConnectionUri
 from changefeed.records.requests import ChangefeedInfo, Reroute
 from changefeed.table import TableId, TableKind, TableName, TableSchema
@@ -174,9 +173,12 @@ class Side:
 
     @property
     def same_hosts(self) -> bool:
-        if not (traits_of(self.before.scheme).keeps_documents and traits_of(self.now.scheme).keeps_documents):
-            return str(self.before) == str(self.now)
-        return self.before.hosts == self.now.hosts
+        return self.before.hosts == self.now.hosts if self.comparable else str(self.before) == str(self.now)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether both URIs lead to a MongoDB, which has an id."""
+        return self.before.is_mongodb and self.now.is_mongodb
 
 
 def other_deployments(id: str, *sides: Side) -> Iterator[str]:
@@ -190,7 +192,7 @@ def other_deployments(id: str, *sides: Side) -> Iterator[str]:
 
 
 def _another(side: Side) -> str | None:
-    if not (traits_of(side.before.scheme).keeps_documents and traits_of(side.now.scheme).keeps_documents):
+    if not side.comparable:
         other = f"it is {side.now}, and was {side.before}, which does not have the same rows"
         return None if side.same_hosts else other
     if side.found_id and side.found_id == side.other_known_id:

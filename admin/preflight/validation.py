@@ -9,14 +9,16 @@ from dataclasses import dataclass, field, replace
 from admin.cluster_reader import ClusterReader
 from admin.preflight import name_checks, sink_checks, source_checks, update_checks
 from admin.preflight.looked import Check, Looked, Update
-from admin.preflight.sink_probe import look_at_tables, probe_sink
+from admin.preflight.sink_probe import identify_sink, look_at_tables, probe_sink
 from admin.preflight.source_probe import probe_source
 from admin.preflight.update_checks import another_deployment, decided, effect_of, followed
 from admin.preflight.update_effect import UpdateEffect
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
+from changefeed.config.shared_place import shared_topic
 from changefeed.config.uri import refused_at_target
 from changefeed.errors import ConfigurationError, SluiceError
+from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableName, TableSchema, identified
 from credentials.redaction import redacted
 from credentials.secrets import expanded
@@ -57,11 +59,14 @@ class Validator:
     def __init__(self, reader: ClusterReader) -> None:
         self._reader = reader
 
-    def findings(self, configuration: Configuration, *, replaces: Update | None = None) -> Findings:
+    def findings(
+        self, configuration: Configuration, *, replaces: Update | None = None, reverses: ChangefeedId | None = None
+    ) -> Findings:
+        """`reverses`: the changefeed whose way back it is."""
         unusable = list(_unusable_uris(configuration))
         if unusable:
             return _refused(unusable)
-        looked = self._looked(configuration, replaces)
+        looked = replace(self._looked(configuration, replaces), reverses=reverses is not None)
         if replaces is not None and replaces.begun and not looked.source.problems and not looked.sink.problems:
             another = list(another_deployment(configuration, replaces, looked.source, looked.sink))
             if another:
@@ -93,6 +98,7 @@ class Validator:
             found = replace(found, tables=identified(found.tables, replaces.tables))
         with self._reader.read() as view:
             changefeeds = view.changefeeds()
+        others = {id: known for id, known in changefeeds.readable.items() if id != configuration.id}
         return Looked(
             configuration=configuration,
             source=found,
@@ -100,7 +106,12 @@ class Validator:
             choice=earlier or found.choice,
             replaces=replaces,
             before=replaces.known.info.configuration if replaces is not None else None,
-            others={id: known for id, known in changefeeds.readable.items() if id != configuration.id},
+            others=others,
+            brokers={
+                id: identify_sink(known.info.configuration)
+                for id, known in others.items()
+                if shared_topic(configuration.sink, known.info.configuration.sink) is not None
+            },
             unreadable=frozenset(id for id in changefeeds.unreadable if id != configuration.id),
         )
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from heapq import nlargest
+from math import ceil
+from typing import Any
 
 import yaml
 from google.protobuf.duration_pb2 import Duration
@@ -13,41 +18,59 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from admin.cluster_reader import ChangefeedTables, UnreadableChangefeed, tables_of
 from admin.copy_totals import CopyTotals, one_copy, under_way_now, whole_copy
 from admin.lag import MOST_SHOWN, slowest
-from admin.services.troubles import troubles
+from admin.services.troubles import TroubleKind, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import RowRejected
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.position import Position
-from changefeed.records.node import NodeId, RowCounts
+from changefeed.printable import counted
+from changefeed.records.node import NodeId
 from changefeed.records.requests import ChangefeedId
 from changefeed.records.status import LetterTotals
+from changefeed.records.sync_point import ComparedPart, SyncPoint, VerifyPass
 from changefeed.table import TableId, TableSchema
 from owner.etcd_view import OwnerView
+from verify.pass_part import COMPARED_FOR
 
 _MOST_STOPPED = 20
+_WAITING: Mapping[str, str] = {
+    TroubleKind.STOPPED: "stopped",
+    TroubleKind.LOST: "lost",
+    TroubleKind.REFUSED: "with a refused DDL",
+}
 
 
 def changefeed(
     id: ChangefeedId, known: OwnerView, *, now: datetime, unwritable: ErrorReport | None = None
 ) -> pb.Changefeed:
+    message = without_configuration(id, known, tables_of(known), now=now, unwritable=unwritable)
+    message.configuration = configuration_text(known)
+    return message
+
+
+def configuration_text(known: OwnerView) -> str:
+    return yaml.safe_dump(known.info.configuration.public(), sort_keys=False, allow_unicode=True)
+
+
+def without_configuration(
+    id: ChangefeedId, known: OwnerView, found: ChangefeedTables, *, now: datetime, unwritable: ErrorReport | None = None
+) -> pb.Changefeed:
+    """The configuration's text costs as much as all the rest."""
     status, info = known.status, known.info
     lifecycle = lifecycle_now(known, unwritable)
-    configuration = yaml.safe_dump(info.configuration.public(), sort_keys=False, allow_unicode=True)
     checkpoint = status.checkpoint if status else None
     lag = status.lag(now) if status else None
     letters = status.letters if status else LetterTotals()
-    found = tables_of(known)
     stopped = stopped_tables(known, found)
     return pb.Changefeed(
         id=id,
-        configuration=configuration,
         version=info.version,
         desired=f"DESIRED_STATE_{info.desired.name}",
         state=f"CHANGEFEED_STATE_{lifecycle.state.name}",
         obeyed=status is not None and status.info_version == info.version,
         checkpoint=text(checkpoint),
         resolved=text(status.resolved if status else None),
-        lag=None if lag is None else duration(lag),
+        lag=None if lag is None or unwritable else duration(lag),
         error=error_report(lifecycle.error),
         created_at=moment(info.created_at),
         retry_at=moment(lifecycle.retry_at),
@@ -55,7 +78,7 @@ def changefeed(
         held_tables=len(known.barrier.held) if known.barrier else 0,
         open_ddls=sum(record.open for record in known.records.values()),
         copy=copy_progress(whole_copy(known, found.progress.tables)),
-        rows=_rows(known.all_rows),
+        rows=pb.RowCounts(**alike(known.all_rows, "skipped", "repaired", "rejected", "applied")),
         capture=info.capture,
         capture_reason=info.capture_reason,
         stopped_tables=len(stopped),
@@ -67,7 +90,18 @@ def changefeed(
         delay=str(info.configuration.delay or ""),
         open_letters=pb.LetterTotals(count=letters.count, bytes=letters.bytes),
         still_on=_still_on(known),
+        attention=attention(stopped, letters.count),
+        as_of=moment(unwritable.at) if unwritable else None,
+        sync_points=_sync_points(known, now),
     )
+
+
+def attention(stopped: Iterable[pb.StoppedTable], rejected: int) -> str:
+    """What waits for a user, in short: the state does not say it, since everything else goes on."""
+    kinds = Counter(table.trouble for table in stopped)
+    tables = (f"{counted(count, 'table')} {_WAITING[kind]}" for kind, count in sorted(kinds.items()))
+    rows = [f"{counted(rejected, 'row')} rejected"] if rejected else []
+    return ", ".join([*tables, *rows])
 
 
 def unreadable_changefeed(id: ChangefeedId, error: UnreadableChangefeed, now: datetime) -> pb.Changefeed:
@@ -170,11 +204,7 @@ def copy_progress(found: CopyTotals | None) -> pb.CopyProgress | None:
     return pb.CopyProgress(
         documents=found.copied.documents,
         bytes=found.copied.bytes,
-        chunks_done=found.chunks_done,
-        chunks=found.chunks,
-        tables=found.tables,
-        tables_done=found.tables_done,
-        share=found.share,
+        **alike(found, "chunks_done", "chunks", "tables", "tables_done", "share"),
         left=None if left_for is None else duration(left_for),
         documents_left=found.left.documents,
         bytes_left=found.left.bytes,
@@ -183,11 +213,75 @@ def copy_progress(found: CopyTotals | None) -> pb.CopyProgress | None:
     )
 
 
-def _rows(counts: RowCounts) -> pb.RowCounts:
-    return pb.RowCounts(skipped=counts.skipped, repaired=counts.repaired, rejected=counts.rejected)
+def _sync_points(known: OwnerView, now: datetime) -> pb.SyncPoints | None:
+    points = known.sync
+    if known.info.configuration.sync_points is None:
+        return None
+    return pb.SyncPoints(
+        newest=None if points.newest is None else sync_point(points.newest, None),
+        **alike(points, "made", "whole", "missed", "missed_because"),
+        held=duration(timedelta(seconds=points.held_seconds)),
+        verification=_verification(known, now),
+    )
 
 
+def _verification(known: OwnerView, now: datetime) -> pb.ContinuousVerification | None:
+    found, options = known.verified, known.info.configuration
+    if found.present is None or options.sync_points is None or not options.verify.continuous:
+        return None
+    every, rate = options.sync_points.every.span, options.verify.bytes_per_second
+    left = max(0, found.present.due_bytes - found.present.done.bytes) / (
+        rate * min(every, COMPARED_FOR).total_seconds()
+    )
+    return pb.ContinuousVerification(
+        at=str(found.at),
+        present=_verify_pass(found.present, now + every * ceil(left + 1)),
+        last=None if found.last is None else _verify_pass(found.last, None),
+    )
+
+
+def _verify_pass(found: VerifyPass, ends_by: datetime | None) -> pb.VerifyPass:
+    return pb.VerifyPass(
+        number=found.number,
+        began_at=moment(found.began_at),
+        ended_at=moment(found.ended_at),
+        ends_by=moment(ends_by if found.ended_at is None else None),
+        due_bytes=found.due_bytes,
+        done=compared_part(found.done),
+        first_at="" if found.first_at is None else str(found.first_at),
+        first_in="" if found.first_in is None else str(found.first_in),
+    )
+
+
+def compared_part(part: ComparedPart) -> pb.ComparedPart:
+    return pb.ComparedPart(
+        **alike(part, *(each.name for each in fields(part) if each.name != "left_out")), not_compared=part.left_out
+    )
+
+
+def sync_point(point: SyncPoint, history: timedelta | None) -> pb.SyncPoint:
+    ends = [ts.to_datetime() + history for ts in (point.source, point.target)] if history is not None else []
+    return pb.SyncPoint(
+        source_ts=str(point.source),
+        target_ts=str(point.target),
+        made_at=moment(point.made_at),
+        excepted=[
+            pb.ExceptedTable(source=map(str, each.source), target=map(str, each.target), why=each.why)
+            for each in point.excepted
+        ],
+        readable_until=moment(min(ends, default=None)),
+        verified=None if point.verified is None else compared_part(point.verified),
+    )
+
+
+def alike(record: object, *names: str) -> dict[str, Any]:
+    """What a message has under the names that a record has it."""
+    return {name: getattr(record, name) for name in names}
+
+
+@lru_cache(1_000)
 def text(position: Position | None) -> str:
+    """Most tables of a changefeed are at one position."""
     return "" if position is None else str(position)
 
 

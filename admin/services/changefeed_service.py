@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from admin.access import Access, Guard
 from admin.cluster_reader import Changes, ClusterReader, UnreadableChangefeed
@@ -15,20 +14,17 @@ from admin.desired.verbs import DeploymentIds, differences
 from admin.planning.planner import estimate_of
 from admin.preflight.source_probe import check_start, newest_start
 from admin.preflight.validation import Validator
-from admin.services import changefeed_messages
+from admin.services import changefeed_messages, history_messages, sync_points
 from admin.services.changefeed_messages import duration, moment
 from admin.services.cut_over import CutOver
 from admin.services.plans import Plans, copy_estimate, plan_messages
-from admin.services.rpc import streaming, unary
+from admin.services.rpc import AdmittedCall, streaming, unary
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceServicer
+from admin.way_back.reversal import AskedReversal
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
-from changefeed.errors import (
-    ConfigurationError,
-    NotFoundError,
-    RetryableError,
-)
+from changefeed.errors import ConfigurationError, NotFoundError, RetryableError
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId
 
@@ -55,17 +51,18 @@ class ChangefeedService(ChangefeedServiceServicer):
         self._stopping = stopping
         self._validator = Validator(reader)
         self._plans = Plans(reader, store, self._validator, stopping)
-        self._cut_over = CutOver(reader, store)
+        self._cut_over = CutOver(reader, store, self._validator)
         self._streams = threading.Semaphore(_MOST_STREAMS)
 
     @unary(Access.OPERATOR)
-    def CreateChangefeed(self, request: pb.CreateChangefeedRequest, context: Any) -> pb.Changefeed:
+    def CreateChangefeed(self, request: pb.CreateChangefeedRequest, call: AdmittedCall) -> pb.Changefeed:
         configuration = Configuration.from_yaml(request.configuration)
+        self._store.check_free(ChangefeedId(configuration.id))
         findings = self._validator.findings(configuration)
         choice, ids = findings.accepted(), DeploymentIds(findings.source_id, findings.sink_id)
         estimate, warnings = estimate_of(configuration, findings)
         info = verbs.created(configuration, choice, datetime.now(UTC), ids)
-        rev = self._store.create(info, unless_removed=request.unless_removed)
+        rev = self._store.by(call.caller).create(info, unless_removed=request.unless_removed)
         message = self._message(configuration.id, rev)
         message.warnings.extend([*findings.warnings, *warnings])
         if estimate is not None:
@@ -73,7 +70,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         return message
 
     @streaming(Access.OPERATOR)
-    def PlanChangefeed(self, request: pb.PlanChangefeedRequest, context: Any) -> Iterator[pb.Plan]:
+    def PlanChangefeed(self, request: pb.PlanChangefeedRequest, call: AdmittedCall) -> Iterator[pb.Plan]:
         """Only for operators: the node connects to an address that the caller chooses, with the node's own secrets."""
         match request.WhichOneof("asked"):
             case "create":
@@ -84,7 +81,9 @@ class ChangefeedService(ChangefeedServiceServicer):
                 raise ConfigurationError(["asked: found nothing; write create or update"])
 
     @unary(Access.OPERATOR)
-    def CompareChangefeed(self, request: pb.CompareChangefeedRequest, context: Any) -> pb.CompareChangefeedResponse:
+    def CompareChangefeed(
+        self, request: pb.CompareChangefeedRequest, call: AdmittedCall
+    ) -> pb.CompareChangefeedResponse:
         """Only for operators: a viewer could find out a password by trying."""
         configuration = Configuration.from_yaml(request.configuration)
         id = ChangefeedId(configuration.id)
@@ -96,11 +95,17 @@ class ChangefeedService(ChangefeedServiceServicer):
         return pb.CompareChangefeedResponse(present=self._message(id), differences=found)
 
     @unary(Access.VIEWER)
-    def GetChangefeed(self, request: pb.GetChangefeedRequest, context: Any) -> pb.Changefeed:
+    def GetChangefeed(self, request: pb.GetChangefeedRequest, call: AdmittedCall) -> pb.Changefeed:
         return self._message(request.id)
 
+    @unary(Access.OPERATOR)
+    def ExportChangefeed(self, request: pb.GetChangefeedRequest, call: AdmittedCall) -> pb.ExportedChangefeed:
+        info, _ = self._store.read(ChangefeedId(request.id))
+        text, variables = info.configuration.exported()
+        return pb.ExportedChangefeed(configuration=text, variables=variables)
+
     @unary(Access.VIEWER)
-    def ListChangefeeds(self, request: pb.ListChangefeedsRequest, context: Any) -> pb.ListChangefeedsResponse:
+    def ListChangefeeds(self, request: pb.ListChangefeedsRequest, call: AdmittedCall) -> pb.ListChangefeedsResponse:
         with self._reader.read() as view:
             found = view.changefeeds()
         now, unwritable = datetime.now(UTC), self._reader.serving.unwritable()
@@ -114,49 +119,60 @@ class ChangefeedService(ChangefeedServiceServicer):
         return pb.ListChangefeedsResponse(changefeeds=[shown[id] for id in sorted(shown)])
 
     @unary(Access.OPERATOR)
-    def UpdateChangefeed(self, request: pb.UpdateChangefeedRequest, context: Any) -> pb.Changefeed:
-        return self._message(request.id, self._plans.update(request))
+    def UpdateChangefeed(self, request: pb.UpdateChangefeedRequest, call: AdmittedCall) -> pb.Changefeed:
+        return self._message(request.id, self._plans.update(request, call.caller))
 
     @unary(Access.OPERATOR)
-    def PauseChangefeed(self, request: pb.PauseChangefeedRequest, context: Any) -> pb.Changefeed:
-        return self._message(request.id, self._store.change(ChangefeedId(request.id), verbs.paused))
+    def PauseChangefeed(self, request: pb.PauseChangefeedRequest, call: AdmittedCall) -> pb.Changefeed:
+        rev = self._store.by(call.caller).change(ChangefeedId(request.id), verbs.paused, "pause")
+        return self._message(request.id, rev)
 
     @unary(Access.OPERATOR)
-    def ResumeChangefeed(self, request: pb.ResumeChangefeedRequest, context: Any) -> pb.Changefeed:
+    def ResumeChangefeed(self, request: pb.ResumeChangefeedRequest, call: AdmittedCall) -> pb.Changefeed:
         id = ChangefeedId(request.id)
         info, status = self._store.read(id)
         start = _start(request.start, info.configuration)
         verbs.resumed(info, status, start)
         if start is not None:
             check_start(info, start)
-        rev = self._store.change(id, lambda info, status: verbs.resumed(info, status, start))
+        store = self._store.by(call.caller)
+        rev = store.change(id, lambda info, status: verbs.resumed(info, status, start), "resume")
         return self._message(id, rev)
 
     @unary(Access.OPERATOR)
-    def RemoveChangefeed(self, request: pb.RemoveChangefeedRequest, context: Any) -> pb.RemoveChangefeedResponse:
+    def RemoveChangefeed(self, request: pb.RemoveChangefeedRequest, call: AdmittedCall) -> pb.RemoveChangefeedResponse:
         id = ChangefeedId(request.id)
         with self._reader.read() as view:
             unreadable = id in view.changefeeds().unreadable
         if unreadable:
-            self._store.remove_unread(id)
+            self._store.by(call.caller).remove_unread(id)
             return pb.RemoveChangefeedResponse(left=_LEFT)
-        self._store.change(id, verbs.removed)
+        self._store.by(call.caller).change(id, verbs.removed, "remove")
         return pb.RemoveChangefeedResponse()
 
     @streaming(Access.OPERATOR)
-    def FinalizeChangefeed(self, request: pb.FinalizeChangefeedRequest, context: Any) -> Iterator[pb.FinalizeProgress]:
-        with self._following(context) as changes:
+    def FinalizeChangefeed(
+        self, request: pb.FinalizeChangefeedRequest, call: AdmittedCall
+    ) -> Iterator[pb.FinalizeProgress]:
+        id, back = ChangefeedId(request.id), ChangefeedId(request.reverse_as)
+        if request.give_up:
+            yield self._cut_over.give_up(id, call.caller)
+            return
+        with self._following(call) as changes:
+            if back:
+                asked = AskedReversal(id=id, back=back, blocks=request.block_writes)
+                yield from self._cut_over.reverse(asked, changes, call.caller)
+                return
             yield from self._cut_over.finalize(
-                ChangefeedId(request.id),
-                changes,
-                leave_stopped=request.leave_stopped,
-                block_writes=request.block_writes,
+                id, changes, call.caller, leave_stopped=request.leave_stopped, block_writes=request.block_writes
             )
 
     @unary(Access.VIEWER)
-    def GetReadiness(self, request: pb.GetReadinessRequest, context: Any) -> pb.Readiness:
+    def GetReadiness(self, request: pb.GetReadinessRequest, call: AdmittedCall) -> pb.Readiness:
         within = request.within.ToTimedelta() if request.HasField("within") else _CUT_OVER_WITHIN
-        found = self._cut_over.ready(ChangefeedId(request.id), within=within, leave_stopped=request.leave_stopped)
+        id, back = ChangefeedId(request.id), ChangefeedId(request.reverse_as)
+        asked = AskedReversal(id=id, back=back, blocks=request.block_writes) if back else None
+        found = self._cut_over.ready(id, within=within, leave_stopped=request.leave_stopped, reversed_as=asked)
         return pb.Readiness(
             ready=found.ready,
             takes=None if found.takes is None else duration(found.takes),
@@ -166,10 +182,34 @@ class ChangefeedService(ChangefeedServiceServicer):
             ],
         )
 
+    @unary(Access.VIEWER)
+    def ListSyncPoints(self, request: pb.ListSyncPointsRequest, call: AdmittedCall) -> pb.ListSyncPointsResponse:
+        info, _ = self._store.read(ChangefeedId(request.id))
+        return pb.ListSyncPointsResponse(points=sync_points.listed(info.configuration, request.most))
+
+    @unary(Access.OPERATOR)
+    def MakeSyncPoint(self, request: pb.MakeSyncPointRequest, call: AdmittedCall) -> pb.MakeSyncPointResponse:
+        id = ChangefeedId(request.id)
+        known = self._reader.changefeed(id)
+        sync_points.check_has_some(known.info.configuration)
+        rev = self._store.by(call.caller).ask_for_sync_point(id)
+        return pb.MakeSyncPointResponse(point=sync_points.made(id, known.sync, self._reader, rev))
+
     @streaming(Access.VIEWER)
-    def WatchChangefeed(self, request: pb.WatchChangefeedRequest, context: Any) -> Iterator[pb.Changefeed]:
+    def ListHistory(self, request: pb.ListHistoryRequest, call: AdmittedCall) -> Iterator[pb.HistoryEntry]:
+        id, known = ChangefeedId(request.changefeed), None
+        entries = self._store.history(id)
+        try:
+            known = self._reader.changefeed(id)
+        except (NotFoundError, UnreadableChangefeed):
+            if not entries:
+                raise
+        yield from history_messages.entries(entries, known)
+
+    @streaming(Access.VIEWER)
+    def WatchChangefeed(self, request: pb.WatchChangefeedRequest, call: AdmittedCall) -> Iterator[pb.Changefeed]:
         shown: pb.Changefeed | None = None
-        with self._following(context) as changes:
+        with self._following(call) as changes:
             while changes.wait():
                 try:
                     now = self._message(request.id)
@@ -183,19 +223,18 @@ class ChangefeedService(ChangefeedServiceServicer):
 
     def _message(self, id: str, at_least: int = 0) -> pb.Changefeed:
         try:
-            with self._reader.read(at_least) as view:
-                known = view.changefeed(ChangefeedId(id))
+            known = self._reader.changefeed(ChangefeedId(id), at_least)
         except UnreadableChangefeed as error:
             return changefeed_messages.unreadable_changefeed(ChangefeedId(id), error, datetime.now(UTC))
         unwritable = self._reader.serving.unwritable()
         return changefeed_messages.changefeed(ChangefeedId(id), known, now=datetime.now(UTC), unwritable=unwritable)
 
-    def _following(self, context: Any) -> Changes:
+    def _following(self, call: AdmittedCall) -> Changes:
         if not self._streams.acquire(blocking=False):
             raise RetryableError(
                 f"this node already serves {_MOST_STREAMS} streams; try again later, or ask another node"
             )
-        return Changes(self._reader, context, self._stopping, self._streams.release)
+        return Changes(self._reader, call.when_over, self._stopping, self._streams.release)
 
 
 def _start(text: str, configuration: Configuration) -> Position | None:

@@ -3,40 +3,39 @@
     running ──target: the source's time at the first call──▶ replicating up to it ──▶ finished ──▶ expiry restored downstream
 
 Writers at the source should stop before the first call: later writes are not replicated. It can stop them itself, and does so before it
-reads that time; a call after a crash in between does both again.
+reads that time; a call after a crash in between does both again. With a way back, `Reversal` has steps of its own before and after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from admin.access import Caller
 from admin.cluster_reader import ChangefeedTables, Changes, ClusterReader, tables_of
 from admin.copy_totals import whole_copy
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.preflight.source_probe import newest_start
+from admin.preflight.validation import Validator
 from admin.readiness import CutOverFacts, Readiness, readiness_of
 from admin.services.changefeed_messages import duration, stopped_tables, text
 from admin.services.troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from admin.way_back.reversal import AskedReversal, Reversal, check_plain
+from admin.way_back.sides import CutOverSide, expiries_of
 from changefeed.config.configuration import Ttl
-from changefeed.errors import PermanentError, RetryableError, SluiceError, WrongState
+from changefeed.errors import SluiceError, WrongState
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
-from changefeed.records.requests import ChangefeedId
+from changefeed.records.requests import ChangefeedId, Expiry
 from changefeed.table import TableKind
 from credentials.redaction import redacted
-from credentials.secrets import expanded
 from owner.etcd_view import OwnerView
-from sink.mongodb.commander import Commander
-from sink.mongodb.connection import connect
-from sink.mongodb.ddl.ddl_commands import DdlCommand, restore_ttl
+from sink.opening import instead_of_documents
 from source.connection import LIFTED_BY
 
 _MOST_NAMED = 5
-_RETRY_FOR = timedelta(seconds=30)
 _STILL = (State.STOPPED, State.FAILED, State.REMOVED)
 
 
@@ -47,11 +46,14 @@ class Restored:
 
 
 class CutOver:
-    def __init__(self, reader: ClusterReader, store: DesiredStore) -> None:
+    def __init__(self, reader: ClusterReader, store: DesiredStore, validator: Validator) -> None:
         self._reader = reader
         self._store = store
+        self._reversal = Reversal(reader, store, validator)
 
-    def ready(self, id: ChangefeedId, *, within: timedelta, leave_stopped: bool) -> Readiness:
+    def ready(
+        self, id: ChangefeedId, *, within: timedelta, leave_stopped: bool, reversed_as: AskedReversal | None = None
+    ) -> Readiness:
         """Asks the source for its newest time, as `finalize` does first, and changes nothing."""
         info, _ = self._store.read(id)
         problem = ""
@@ -59,35 +61,85 @@ class CutOver:
             newest_start(info.configuration)
         except SluiceError as error:
             problem = redacted(str(error))
-        with self._reader.read() as view:
-            facts = _facts(id, view.changefeed(id), problem, self._reader.serving.unwritable())
+        facts = _facts(id, self._reader.changefeed(id), problem, self._reader.serving.unwritable())
+        if reversed_as is not None:
+            facts = replace(
+                facts, way_back=self._reversal.obstacles(reversed_as), notes=self._reversal.notes(reversed_as)
+            )
         return readiness_of(facts, datetime.now(UTC), within=within, leave_stopped=leave_stopped)
 
+    def give_up(self, id: ChangefeedId, caller: Caller) -> pb.FinalizeProgress:
+        return self._reversal.give_up(id, caller)
+
+    def reverse(self, asked: AskedReversal, changes: Changes, caller: Caller) -> Iterator[pb.FinalizeProgress]:
+        """The same with a way back."""
+        info, status = self._store.read(asked.id)
+        if info.way_back is None:
+            _check_nothing_stopped(asked.id, self._reader.changefeed(asked.id), leave_stopped=False)
+            verbs.check_can_end(info, status)
+            if asked.blocks:
+                self._store.by(caller).record(asked.id, "block writes", "source and target", after="blocked")
+        self._reversal.begin(asked, caller)
+        for known in self._until_finished(asked.id, changes, leave_stopped=False):
+            progress = _progress(known)
+            if _finished(known):
+                yield from self._reversal.complete(asked, caller, changes)
+                return
+            yield progress
+
     def finalize(
-        self, id: ChangefeedId, changes: Changes, *, leave_stopped: bool = False, block_writes: bool = False
+        self,
+        id: ChangefeedId,
+        changes: Changes,
+        caller: Caller,
+        *,
+        leave_stopped: bool = False,
+        block_writes: bool = False,
     ) -> Iterator[pb.FinalizeProgress]:
         """Ends with a message that has `done` set, or without one if the call ends earlier."""
         info, status = self._store.read(id)
+        check_plain(info)
         if status is None or status.lifecycle.state is not State.FINISHED:
-            with self._reader.read() as view:
-                _check_nothing_stopped(id, view.changefeed(id), leave_stopped=leave_stopped)
+            _check_nothing_stopped(id, self._reader.changefeed(id), leave_stopped=leave_stopped)
             verbs.check_can_end(info, status)
+            store = self._store.by(caller)
+            if block_writes:
+                store.record(id, "block writes", "source", after="blocked")
             now = newest_start(info.configuration, block_writes=block_writes).ts
             if block_writes:
                 yield pb.FinalizeProgress(block_lifted_by=LIFTED_BY)
-            self._store.change(id, lambda info, status: verbs.ending(info, status, now, leave_stopped=leave_stopped))
-        while changes.wait():
-            with self._reader.read() as view:
-                known = view.changefeed(id)
+            store.change(
+                id, lambda info, status: verbs.ending(info, status, now, leave_stopped=leave_stopped), "finalize"
+            )
+        for known in self._until_finished(id, changes, leave_stopped=leave_stopped):
             progress = _progress(known)
-            if known.status is not None and known.status.lifecycle.state is State.FINISHED:
+            if _finished(known):
                 restored = _restore(known)
-                progress.MergeFrom(pb.FinalizeProgress(done=True, restored=restored.count, problems=restored.problems))
+                lifted = known.info.lifts_block
+                if lifted:
+                    CutOverSide("target", known.info.configuration.sink).block(blocked=False)
+                ended = pb.FinalizeProgress(
+                    done=True, restored=restored.count, problems=restored.problems, block_lifted=lifted
+                )
+                progress.MergeFrom(ended)
                 yield progress
                 return
-            _check_goes_on(id, known)
-            _check_nothing_stopped(id, known, leave_stopped=leave_stopped)
             yield progress
+
+    def _until_finished(self, id: ChangefeedId, changes: Changes, *, leave_stopped: bool) -> Iterator[OwnerView]:
+        """The last one has finished, unless the call ends earlier."""
+        while changes.wait():
+            known = self._reader.changefeed(id)
+            if not _finished(known):
+                _check_goes_on(id, known)
+                _check_nothing_stopped(id, known, leave_stopped=leave_stopped)
+            yield known
+            if _finished(known):
+                return
+
+
+def _finished(known: OwnerView) -> bool:
+    return known.status is not None and known.status.lifecycle.state is State.FINISHED
 
 
 def _facts(id: ChangefeedId, known: OwnerView, source_problem: str, unwritable: ErrorReport | None) -> CutOverFacts:
@@ -102,7 +154,7 @@ def _facts(id: ChangefeedId, known: OwnerView, source_problem: str, unwritable: 
         error=error.message if error else "",
         status=known.status,
         source_problem=source_problem,
-        stopped=sorted(names.get(table, table) for table, each in in_trouble.items() if each.waits_for_user),
+        stopped=sorted(table.name for table in stopped_tables(known, found)),
         behind=sorted(names.get(table, table) for table, each in in_trouble.items() if not each.waits_for_user),
         copying=copy.tables - copy.tables_done if copy is not None else 0,
         copy_left=copy.left_for if copy is not None else None,
@@ -141,32 +193,19 @@ def _check_goes_on(id: ChangefeedId, known: OwnerView) -> None:
         )
 
 
-def _expiries(known: OwnerView, found: ChangefeedTables) -> list[DdlCommand]:
-    """What restores them."""
+def _expiries(known: OwnerView, found: ChangefeedTables) -> list[Expiry]:
+    """Those to be restored."""
     configuration = known.info.configuration
-    if not configuration.sink_traits.keeps_documents or configuration.ddl.ttl is not Ttl.DEFERRED:
+    if instead_of_documents(configuration) or configuration.ddl.ttl is not Ttl.DEFERRED:
         return []
-    return [
-        command
-        for schema in found.living
-        if schema.kind is not TableKind.VIEW and configuration.filter.wants_table(schema.name)
-        for command in restore_ttl(configuration.routes.target(schema.name), schema)
-    ]
+    wanted = (schema for schema in found.living if configuration.filter.wants_table(schema.name))
+    return [expiry for schema in wanted if schema.kind is not TableKind.VIEW for expiry in expiries_of(schema)]
 
 
 def _restore(known: OwnerView) -> Restored:
-    """Tries every table, even if others fail."""
-    configuration, commands = known.info.configuration, _expiries(known, tables_of(known))
-    if not commands:
+    configuration, expiries = known.info.configuration, _expiries(known, tables_of(known))
+    if not expiries:
         return Restored()
-    problems = []
-    with closing(connect(expanded(configuration.sink))) as client:
-        commander = Commander(client, permit=_RETRY_FOR.total_seconds, retry_for=_RETRY_FOR, patience=_RETRY_FOR)
-        for command in commands:
-            doing = f"restoring the expiry of {command.db}.{command.body['collMod']}"
-            commander.begin()
-            try:
-                commander.send(command.db, {**command.body, "writeConcern": {"w": "majority"}}, doing)
-            except (PermanentError, RetryableError) as error:
-                problems.append(str(error))
-    return Restored(len(commands) - len(problems), tuple(problems))
+    target = CutOverSide("target", configuration.sink)
+    problems = target.restore(expiries, configuration.routes.target)
+    return Restored(len(expiries) - len(problems), tuple(problems))

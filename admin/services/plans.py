@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from admin.access import Caller
 from admin.cluster_reader import ClusterReader
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
@@ -25,10 +26,11 @@ from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError, ConflictError, WrongState
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo, Reroute
 from changefeed.records.status import ChangefeedStatus
-from owner import capture_change
+from owner.decision import capture_change
 from owner.etcd_view import OwnerView
 
 _PORTION = 1_000
+_RUNS_ON = ("it runs on; its tasks obey within seconds",)
 _MIRROR_SECONDS = 2.0
 _STILL_SECONDS, _LOOK_AGAIN = 20.0, 0.1
 """The pipelines of a changefeed end soon after a pause; those of a dead node end when its permits have expired."""
@@ -59,6 +61,7 @@ class Plans:
             configuration = Configuration.from_yaml(text)
         except ConfigurationError as error:
             return Plan(findings=Findings(problems=error.problems))
+        self._store.check_free(ChangefeedId(configuration.id))
         return plan_creation(self._validator, configuration)
 
     def of_update(self, request: pb.UpdateChangefeedRequest) -> Plan:
@@ -67,7 +70,7 @@ class Plans:
             self._level(asked.known, asked.findings.accepted().capture)
         return Plan(findings=asked.findings, version=asked.version)
 
-    def update(self, request: pb.UpdateChangefeedRequest) -> int:
+    def update(self, request: pb.UpdateChangefeedRequest, caller: Caller) -> int:
         """Returns the revision of the change."""
         asked = self._asked(request)
         choice = asked.findings.accepted()
@@ -76,17 +79,10 @@ class Plans:
 
         def updated(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
             return verbs.updated(
-                info,
-                status,
-                asked.configuration,
-                asked.version,
-                choice,
-                level=level,
-                reroute=asked.reroute,
-                ids=ids,
+                info, status, asked.configuration, asked.version, choice, level=level, reroute=asked.reroute, ids=ids
             )
 
-        return self._store.change(ChangefeedId(request.id), updated)
+        return self._store.by(caller).change(ChangefeedId(request.id), updated, "update")
 
     def _asked(self, request: pb.UpdateChangefeedRequest) -> _AskedUpdate:
         id = ChangefeedId(request.id)
@@ -97,14 +93,12 @@ class Plans:
         if verbs.runs_on(
             info, status, configuration
         ):  # also while source or target is in trouble: a limit may be the remedy
+            options = changed_options(info.configuration, configuration)
             findings = Findings(
                 choice=CaptureChoice(capture=info.capture, reason=info.capture_reason),
                 source_id=info.source_id,
                 sink_id=info.sink_id,
-                effect=UpdateEffect(
-                    options=changed_options(info.configuration, configuration),
-                    notes=("it runs on; its tasks obey within seconds",),
-                ),
+                effect=UpdateEffect(options=options, notes=_RUNS_ON if options else ()),
             )
             return _AskedUpdate(configuration, None, known, info.version, findings)
         update = Update.of(known, reroute)
@@ -117,8 +111,7 @@ class Plans:
         """The mirror may not have shown the version yet."""
         deadline = time.monotonic() + _MIRROR_SECONDS
         while True:
-            with self._reader.read() as view:
-                known = view.changefeed(id)
+            known = self._reader.changefeed(id)
             if known.info.version == version:
                 return known
             if known.info.version > version or time.monotonic() >= deadline:
@@ -141,8 +134,7 @@ class Plans:
                 raise WrongState(
                     f"changefeed {id!r} cannot change its capture from {known.info.capture} to {wanted} at its positions: {in_the_way}"
                 )
-            with self._reader.read() as view:
-                known = view.changefeed(id)
+            known = self._reader.changefeed(id)
 
 
 def _reroute(text: str) -> Reroute | None:
@@ -169,14 +161,9 @@ def _wanted(request: pb.UpdateChangefeedRequest, present: Configuration) -> Conf
 
 def _while_it_runs(findings: Findings, update: Update, configuration: Configuration) -> Findings:
     """Of an update that takes tables in and out."""
-    known, id = update.known, configuration.id
     if any(place.moves for place in update.places(configuration)):
-        raise WrongState(f"routes: tables of changefeed {id!r} would get other names; pause it first, then update it")
-    refused = [str(record.event) for record in known.records.values() if record.open and record.refused is not None]
-    if refused:
         raise WrongState(
-            f"{refused[0]} was refused by the target, and tables change only when no DDL is open; answer it first (`sluice ddl list {id}`), or pause "
-            "the changefeed, update it, and resume it"
+            f"routes: tables of changefeed {configuration.id!r} would get other names; pause it first, then update it"
         )
     note = "it runs on; once no DDL is open its tables change, and all of them stand still for about a second"
     return replace(findings, effect=replace(findings.effect, notes=(*findings.effect.notes, note)))

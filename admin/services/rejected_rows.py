@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from admin.cluster_reader import tables_of
-from admin.services.changefeed_messages import moment
+from admin.services.changefeed_messages import alike, moment
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import OnRejected
 from changefeed.errors import NotFoundError, WrongState
@@ -24,7 +24,7 @@ def listed(known: OwnerView, table: str) -> Iterator[pb.RejectedRow]:
             yield _message(letter)
 
 
-def requested(known: OwnerView, table: str, keys: Sequence[str]) -> int:
+def requested(known: OwnerView, table: str, keys: Sequence[str], record: Callable[[int], None]) -> int:
     """The rows are tried by the node that has their table."""
     configuration = known.info.configuration
     if configuration.when_rejected is not OnRejected.DEAD_LETTER:
@@ -40,13 +40,16 @@ def requested(known: OwnerView, table: str, keys: Sequence[str]) -> int:
                 f"changefeed {configuration.id!r} has no rejected rows of {table} that can be tried again: their table no longer exists at "
                 f"the source; drop them: `sluice table drop-rejected {configuration.id} {table}`"
             )
+        record(len(chosen))
         stored.request(chosen)
     return len(chosen)
 
 
-def dropped(known: OwnerView, table: str, keys: Sequence[str]) -> int:
+def dropped(known: OwnerView, table: str, keys: Sequence[str], record: Callable[[int], None]) -> int:
     with _opened(known) as stored:
-        return stored.drop(_chosen(known, stored, table, keys))
+        chosen = _chosen(known, stored, table, keys)
+        record(len(chosen))
+        return stored.drop(chosen)
 
 
 @contextmanager
@@ -81,16 +84,10 @@ def _ids(known: OwnerView, table: str) -> Collection[TableId]:
 
 
 def _message(letter: StoredLetter) -> pb.RejectedRow:
+    told = alike(letter, "table", "table_id", "key", "first_position", "position", "tries", "error", "type")
     return pb.RejectedRow(
-        table=letter.table,
-        table_id=letter.table_id,
-        key=letter.key,
-        first_position=letter.first_position,
-        position=letter.position,
         first_rejected_at=moment(letter.first_rejected_at),
         rejected_at=moment(letter.rejected_at),
-        tries=letter.tries,
-        error=letter.error,
-        type=letter.type,
         retry_requested=letter.requested,
+        **told,
     )

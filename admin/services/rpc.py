@@ -1,5 +1,7 @@
 """`unary`, `streaming`: check the caller's access to a method of the admin API, and turn errors into gRPC statuses.
 
+A method of a service is given an `AdmittedCall`. Whoever calls it with one already, as another door of the node does, gets the errors themselves.
+
 not_found                                       NOT_FOUND
 conflict                                        ABORTED
 configuration_invalid                           INVALID_ARGUMENT
@@ -13,13 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
 
 import grpc
 import structlog
 
-from admin.access import Access, Guard
+from admin import CODE_KEY, DETAILS_KEY
+from admin.access import Access, Caller, Credentials, Guard
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import (
     ConfigurationError,
@@ -35,11 +40,12 @@ from changefeed.errors import (
     SluiceError,
     SourceRefused,
 )
+from changefeed.printable import printable
 from credentials.redaction import redacted
 
-CODE_KEY = "sluice-error-code"
-DETAILS_KEY = "sluice-error-details-bin"
-
+_BEARER = "bearer "
+_MOST_NAME = 64
+_MOST_LOGGED = 1_000
 _MOST_BYTES = 2_500
 """The limit for the text of an error: gRPC sends it twice, once percent-encoded, in headers of at most 8 KiB."""
 
@@ -67,15 +73,23 @@ class Guarded(Protocol):
     def guard(self) -> Guard: ...
 
 
+@dataclass(frozen=True, slots=True)
+class AdmittedCall:
+    """A call of a known caller."""
+
+    caller: Caller
+    when_over: Callable[[Callable[[], None]], bool] = lambda _: True
+    """Calls back when the call is over. False: it is over already."""
+
+
 def unary(access: Access) -> Callable[[Method], Method]:
     """For a method with one response."""
 
     def decorate(method: Method) -> Method:
         @wraps(method)
         def answer(self: Guarded, request: Any, context: Any) -> Any:
-            with _answering(method.__name__, context):
-                self.guard.demand(access, context.invocation_metadata())
-                return method(self, request, context)
+            with _entered(self, context, access, method.__name__) as call:
+                return method(self, request, call)
 
         return answer  # type: ignore[return-value]  # has the signature that it wraps
 
@@ -88,13 +102,43 @@ def streaming(access: Access) -> Callable[[Method], Method]:
     def decorate(method: Method) -> Method:
         @wraps(method)
         def answer(self: Guarded, request: Any, context: Any) -> Iterator[Any]:
-            with _answering(method.__name__, context):
-                self.guard.demand(access, context.invocation_metadata())
-                yield from method(self, request, context)
+            with _entered(self, context, access, method.__name__) as call:
+                yield from method(self, request, call)
 
         return answer  # type: ignore[return-value]  # has the signature that it wraps
 
     return decorate
+
+
+@contextmanager
+def _entered(service: Guarded, context: Any, access: Access, method: str) -> Iterator[AdmittedCall]:
+    """Who comes with a call that is admitted already gets the errors themselves."""
+    if isinstance(context, AdmittedCall):
+        context.caller.demand(access)
+        yield context
+    else:
+        with _answering(method, context):
+            yield _admitted(service.guard, context, access, method)
+
+
+def _admitted(guard: Guard, context: Any, access: Access, method: str) -> AdmittedCall:
+    caller = guard.caller(_shown(context))
+    caller.demand(access)
+    _log.debug("call_admitted", method=method, by=caller.name, role=str(caller.access), address=caller.address)
+    return AdmittedCall(caller, context.add_callback)
+
+
+def _shown(context: Any) -> Credentials:
+    given = str(dict(context.invocation_metadata()).get("authorization", ""))
+    token = given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else None
+    names = context.auth_context().get("x509_common_name", [])
+    certificate = names[0].decode(errors="replace")[:_MOST_NAME] if names else ""
+    return Credentials(token=token, certificate=certificate, address=_host(context.peer()))
+
+
+def _host(peer: str) -> str:
+    """Of `ipv4:10.0.0.7:51234` or `ipv6:%5B::1%5D:51234`."""
+    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]") or peer
 
 
 def status_of(error: SluiceError) -> grpc.StatusCode:
@@ -108,9 +152,9 @@ def _answering(method: str, context: Any) -> Iterator[None]:
     except SluiceError as error:
         status = status_of(error)
         log = _log.error if status is grpc.StatusCode.INTERNAL else _log.info
-        log("call_refused", method=method, code=error.code, error=str(error))
+        log("call_refused", method=method, code=error.code, error=_cut(str(error)))
         said = error.problems if isinstance(error, ConfigurationError) else (str(error),)
-        problems = _fitting(tuple(map(redacted, said)))
+        problems = _fitting(tuple(printable(redacted(each)) for each in said))
         details = pb.ErrorDetails(code=error.code, problems=problems)
         context.set_trailing_metadata(((CODE_KEY, error.code), (DETAILS_KEY, details.SerializeToString())))
         context.abort(status, "\n".join(problems))
@@ -120,6 +164,11 @@ def _answering(method: str, context: Any) -> Iterator[None]:
         _log.exception("call_failed", method=method)
         context.set_trailing_metadata(((CODE_KEY, InvariantError.code),))
         context.abort(grpc.StatusCode.INTERNAL, "internal error of the server; its log has the details")
+
+
+def _cut(text: str) -> str:
+    """An error may quote what the caller sent, which may be a megabyte."""
+    return text if len(text) <= _MOST_LOGGED else f"{text[:_MOST_LOGGED]}... ({len(text):,} characters)"
 
 
 def _fitting(problems: tuple[str, ...]) -> list[str]:

@@ -1,18 +1,20 @@
-"""`tables`, `ddls`: the tables of a changefeed and its DDLs as messages of the admin API."""
+"""`tables`, `places`, `ddls`: the tables of a changefeed and its DDLs as messages of the admin API."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from admin.cluster_reader import ChangefeedTables
 from admin.copy_totals import one_copy, under_way_now
-from admin.lag import lag_at
+from admin.lag import beside
 from admin.services.changefeed_messages import copy_progress, duration, error_report, moment, text
 from admin.services.troubles import TableFacts, TableTrouble, standing, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.lifecycle import ErrorReport, State
+from changefeed.position import Position
 from changefeed.records.node import NodeId
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.ddl import barrier
@@ -23,13 +25,15 @@ _TOKEN = re.compile(r"(?<=\d)/[0-9A-F]{8,}")
 
 
 def tables(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Iterator[pb.Table]:
+    """There may be a hundred thousand."""
     in_copy, in_trouble = under_way_now(known), troubles(known.stragglers, known.records.values())
+    finished = known.status is not None and known.status.lifecycle.state is State.FINISHED
+    whole = known.status.lag(now) if known.status else None
     for schema in sorted(found.living, key=lambda schema: schema.name):
-        facts = _facts(known, found, schema, in_trouble.get(schema.id), copying=schema.id in in_copy, now=now)
+        facts = _facts(known, found, schema, in_trouble.get(schema.id), copying=schema.id in in_copy, lag=whole)
         stands, trouble = standing(facts, now), facts.trouble
         has_rows = schema.kind is not TableKind.VIEW
-        finished = known.status is not None and known.status.lifecycle.state is State.FINISHED
-        lag = lag_at(known.status, found.of(schema.id), now) if known.status and has_rows and not finished else None
+        lag = beside(known.status, whole, facts.at) if known.status and has_rows and not finished else None
         yield pb.Table(
             id=schema.id,
             name=str(schema.name),
@@ -51,6 +55,39 @@ def tables(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Itera
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """Where a table stands, in short. `at`: its checkpoint."""
+
+    schema: TableSchema
+    state: str
+    node: NodeId | None
+    at: Position | None
+
+
+def places(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Iterator[TablePlace]:
+    """Of all tables, in the order of `found`, for a tenth of what their messages cost: those with nothing special are told by node and position."""
+    in_copy, in_trouble = under_way_now(known), troubles(known.stragglers, known.records.values())
+    whole = known.status.lag(now) if known.status else None
+    special = {*in_copy, *in_trouble, *(known.barrier.held if known.barrier else ())}
+    special.update(*(assigned.record.leaving for assigned in known.assignments.values()))
+    for report in known.reports.values():
+        special |= report.failed.keys() | report.retried.keys() | report.late.keys()
+        special |= {report.error.table} if report.error is not None and report.error.table else set()
+    alike: dict[tuple[NodeId | None, Position | None], str] = {}
+    for schema in found.living:
+        table, place = schema.id, (found.progress.home.get(schema.id), found.of(schema.id))
+        plain = schema.kind is not TableKind.VIEW and schema.beside is None and table not in special
+        state = alike.get(place) if plain else None
+        if state is None:
+            copying = table in in_copy
+            facts = _facts(known, found, schema, in_trouble.get(table), copying=copying, lag=whole)
+            state = standing(facts, now).state
+            if plain:
+                alike[place] = state
+        yield TablePlace(schema, state, *place)
+
+
 def _facts(
     known: OwnerView,
     found: ChangefeedTables,
@@ -58,7 +95,7 @@ def _facts(
     trouble: TableTrouble | None,
     *,
     copying: bool,
-    now: datetime,
+    lag: timedelta | None,
 ) -> TableFacts:
     table, node, status, barrier = schema.id, found.progress.home.get(schema.id), known.status, known.barrier
     has_rows = schema.kind is not TableKind.VIEW
@@ -74,7 +111,7 @@ def _facts(
         held=barrier is not None and table in barrier.held,
         at=found.of(table),
         barrier=barrier.of(table) if barrier and has_rows else None,
-        lag=status.lag(now) if status else None,
+        lag=lag,
     )
 
 

@@ -5,31 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from itertools import islice
+from typing import TypeVar
 
 from admin.access import Access, Guard
 from admin.cluster_reader import ChangefeedTables, ClusterReader, tables_of
 from admin.desired.desired_store import DesiredStore
 from admin.preflight.disk_space import disk_spaces, releases
 from admin.services import rejected_rows, table_messages
+from admin.services.changefeed_messages import table_names
 from admin.services.node_service import find_node
-from admin.services.rpc import streaming, unary
+from admin.services.rpc import AdmittedCall, streaming, unary
 from admin.services.troubles import TroubleKind, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, TableServiceServicer
 from changefeed.config.tables.filter import series_release_obstacle
 from changefeed.errors import ConfigurationError, NotFoundError, RetryableError, WrongState
 from changefeed.event import DdlType
+from changefeed.printable import counted
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.node import NodeRecord, Role
 from changefeed.records.requests import ChangefeedId, TableVerb
 from changefeed.table import TableId, TableKind, TableSchema
-from owner import recopy
 from owner.ddl.stragglers import SKIPPABLE, known_tables, nameless
+from owner.decision import recopy
 from owner.etcd_view import OwnerView
 from owner.tables.known_tables import KnownTables
 
 _ANSWER_SECONDS, _LOOK_EVERY = 20.0, 0.05
+_TABLES_A_PAGE = 500
 _NEEDLESS_AFTER_A_COPY = SKIPPABLE | {DdlType.CREATE}
 """Once refused, they do not keep their table from being copied anew."""
 
@@ -41,12 +45,14 @@ class TableService(TableServiceServicer):
         self._store = store
 
     @streaming(Access.VIEWER)
-    def ListTables(self, request: pb.ListTablesRequest, context: Any) -> Iterator[pb.Table]:
+    def ListTables(self, request: pb.ListTablesRequest, call: AdmittedCall) -> Iterator[pb.TablePage]:
         known = _known(self._reader, request.changefeed)
-        yield from table_messages.tables(known, tables_of(known), now=datetime.now(UTC))
+        found = iter(table_messages.tables(known, tables_of(known), now=datetime.now(UTC)))
+        while some := [_as_of(table, self._reader) for table in islice(found, _TABLES_A_PAGE)]:
+            yield pb.TablePage(tables=some)
 
     @unary(Access.OPERATOR)
-    def MoveTable(self, request: pb.MoveTableRequest, context: Any) -> pb.MoveTableResponse:
+    def MoveTable(self, request: pb.MoveTableRequest, call: AdmittedCall) -> pb.MoveTableResponse:
         with self._reader.read() as view:
             known = view.changefeed(ChangefeedId(request.changefeed))
             node = find_node(view, request.node)
@@ -56,33 +62,33 @@ class TableService(TableServiceServicer):
             raise WrongState(f"{table.name} is a view; it has no rows, so it is not assigned to a node")
         if not record.takes_tables:
             raise WrongState(f"node {node!r} {_why_not(record)}; it accepts no tables")
-        self._store.move(ChangefeedId(request.changefeed), table.id, node)
+        self._store.by(call.caller).move(ChangefeedId(request.changefeed), table.id, node, name=str(table.name))
         return pb.MoveTableResponse(table=table.id, node=node)
 
     @unary(Access.OPERATOR)
-    def StopTable(self, request: pb.StopTableRequest, context: Any) -> pb.Table:
+    def StopTable(self, request: pb.StopTableRequest, call: AdmittedCall) -> pb.Table:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
         table = _find_table(request.changefeed, tables_of(known), request.table)
         if table.kind is TableKind.VIEW:
             raise WrongState(f"{table.name} is a view; it has no rows, so there is nothing to stop")
-        rev = self._store.ask(id, table.id, TableVerb.STOP)
+        rev = self._store.by(call.caller).ask(id, table.id, TableVerb.STOP, name=str(table.name))
         return self._obeyed(id, table.id, rev)
 
     @unary(Access.OPERATOR)
-    def ResumeTable(self, request: pb.ResumeTableRequest, context: Any) -> pb.Table:
+    def ResumeTable(self, request: pb.ResumeTableRequest, call: AdmittedCall) -> pb.Table:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
-        table = _find_troubled(known, request.changefeed, request.table)
-        _check_has_a_name(known, request.table, table)
+        table, name = _find_troubled(known, request.changefeed, request.table)
+        _check_has_a_name(known, name, table)
         trouble = troubles(known.stragglers, known.records.values()).get(table)
         if trouble is None or not trouble.waits_for_user:
-            raise WrongState(f"table {request.table} is not stopped; `sluice table list {id}` shows the tables")
+            raise WrongState(f"table {name} is not stopped; `sluice table list {id}` shows the tables")
         if trouble.kind is TroubleKind.LOST and trouble.error is not None:
-            raise WrongState(f"table {request.table} cannot go on: {trouble.error.message}")
-        rev = self._store.ask(id, table, TableVerb.RESUME)
+            raise WrongState(f"table {name} cannot go on: {trouble.error.message}")
+        rev = self._store.by(call.caller).ask(id, table, TableVerb.RESUME, name=name)
         return self._obeyed(id, table, rev)
 
     @unary(Access.OPERATOR)
-    def RecopyTables(self, request: pb.RecopyTablesRequest, context: Any) -> pb.RecopyTablesResponse:
+    def RecopyTables(self, request: pb.RecopyTablesRequest, call: AdmittedCall) -> pb.RecopyTablesResponse:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
         found = [_find_to_recopy(known, request.changefeed, text) for text in request.tables]
         if not found:
@@ -96,7 +102,8 @@ class TableService(TableServiceServicer):
         second = {table.name: targets[table.name] for table in found if not recopy.in_place(table)}
         spaces = disk_spaces(configuration, second)
         if not request.dry_run:
-            revs = [self._store.ask(id, table.id, TableVerb.RECOPY) for table in found]
+            store = self._store.by(call.caller)
+            revs = [store.ask(id, table.id, TableVerb.RECOPY, name=str(table.name)) for table in found]
             asked = {table.id for table in found}
             _until(self._reader, id, max(revs), lambda known: asked.isdisjoint(known.requests))
         return pb.RecopyTablesResponse(
@@ -114,18 +121,30 @@ class TableService(TableServiceServicer):
         )
 
     @streaming(Access.VIEWER)
-    def ListRejectedRows(self, request: pb.ListRejectedRowsRequest, context: Any) -> Iterator[pb.RejectedRow]:
+    def ListRejectedRows(self, request: pb.ListRejectedRowsRequest, call: AdmittedCall) -> Iterator[pb.RejectedRow]:
         yield from rejected_rows.listed(_known(self._reader, request.changefeed), request.table)
 
     @unary(Access.OPERATOR)
-    def RetryRejectedRows(self, request: pb.RetryRejectedRowsRequest, context: Any) -> pb.RetryRejectedRowsResponse:
-        rows = rejected_rows.requested(_known(self._reader, request.changefeed), request.table, request.keys)
+    def RetryRejectedRows(
+        self, request: pb.RetryRejectedRowsRequest, call: AdmittedCall
+    ) -> pb.RetryRejectedRowsResponse:
+        known = _known(self._reader, request.changefeed)
+        record = self._recording(call, known, "retry rejected rows", request.table)
+        rows = rejected_rows.requested(known, request.table, request.keys, record)
         return pb.RetryRejectedRowsResponse(rows=rows)
 
     @unary(Access.OPERATOR)
-    def DropRejectedRows(self, request: pb.DropRejectedRowsRequest, context: Any) -> pb.DropRejectedRowsResponse:
-        rows = rejected_rows.dropped(_known(self._reader, request.changefeed), request.table, request.keys)
+    def DropRejectedRows(self, request: pb.DropRejectedRowsRequest, call: AdmittedCall) -> pb.DropRejectedRowsResponse:
+        known = _known(self._reader, request.changefeed)
+        record = self._recording(call, known, "drop rejected rows", request.table)
+        rows = rejected_rows.dropped(known, request.table, request.keys, record)
         return pb.DropRejectedRowsResponse(rows=rows)
+
+    def _recording(self, call: AdmittedCall, known: OwnerView, action: str, table: str) -> Callable[[int], None]:
+        """For what is changed at the target: recorded before, so that nothing is done without a record."""
+        store, id = self._store.by(call.caller), ChangefeedId(known.info.configuration.id)
+        name = table_names(known).get(TableId(table), table)
+        return lambda rows: store.record(id, action, name, after=counted(rows, "row"))
 
     def _obeyed(self, id: ChangefeedId, table: TableId, rev: int) -> pb.Table:
         """Waits until the owner has answered the request."""
@@ -143,7 +162,7 @@ class DdlService(DdlServiceServicer):
         self._store = store
 
     @unary(Access.OPERATOR)
-    def SkipDdl(self, request: pb.SkipDdlRequest, context: Any) -> pb.Ddl:
+    def SkipDdl(self, request: pb.SkipDdlRequest, call: AdmittedCall) -> pb.Ddl:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
         record = _find_refused(known, request.changefeed, request.ddl)
         if record.taken and record.refused is not None:
@@ -155,15 +174,29 @@ class DdlService(DdlServiceServicer):
                 "remove the cause at the target and resume the table (`sluice table resume`)"
                 + (", or have the table copied anew (`sluice table recopy`)" if anew else "")
             )
-        rev = self._store.skip(id, record.position)
+        rev = self._store.by(call.caller).skip(id, record.position, name=str(record.event))
         known = _until(self._reader, id, rev, lambda known: record.position not in known.skips)
         found = {message.position: message for message in table_messages.ddls(known, tables_of(known))}
         return found.get(str(record.position), pb.Ddl(position=str(record.position)))
 
     @streaming(Access.VIEWER)
-    def ListDdl(self, request: pb.ListDdlRequest, context: Any) -> Iterator[pb.Ddl]:
+    def ListDdl(self, request: pb.ListDdlRequest, call: AdmittedCall) -> Iterator[pb.Ddl]:
         known = _known(self._reader, request.changefeed)
-        yield from table_messages.ddls(known, tables_of(known))
+        for ddl in table_messages.ddls(known, tables_of(known)):
+            yield _as_of(ddl, self._reader)
+
+
+_Dated = TypeVar("_Dated", pb.Table, pb.Ddl)
+
+
+def _as_of(message: _Dated, reader: ClusterReader) -> _Dated:
+    """A lag that was known then is not known now."""
+    stale = reader.serving.unwritable()
+    if stale is not None:
+        message.as_of.FromDatetime(stale.at)
+        if isinstance(message, pb.Table):
+            message.ClearField("lag")
+    return message
 
 
 def _why_not(record: NodeRecord) -> str:
@@ -173,8 +206,7 @@ def _why_not(record: NodeRecord) -> str:
 
 
 def _known(reader: ClusterReader, id: str) -> OwnerView:
-    with reader.read() as view:
-        return view.changefeed(ChangefeedId(id))
+    return reader.changefeed(ChangefeedId(id))
 
 
 def _check_recopy(known: OwnerView, table: TableSchema) -> None:
@@ -210,8 +242,7 @@ def _until(reader: ClusterReader, id: ChangefeedId, rev: int, answered: Callable
     """The state when the owner has answered a request that was written at this revision."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
-        with reader.read(rev) as view:
-            known = view.changefeed(id)
+        known = reader.changefeed(id, rev)
         if answered(known):
             return known
         if time.monotonic() >= deadline:
@@ -222,13 +253,14 @@ def _until(reader: ClusterReader, id: ChangefeedId, rev: int, answered: Callable
         time.sleep(_LOOK_EVERY)
 
 
-def _find_troubled(known: OwnerView, changefeed: str, text: str) -> TableId:
+def _find_troubled(known: OwnerView, changefeed: str, text: str) -> tuple[TableId, str]:
     """Also finds a table that does not exist yet, since its create was refused."""
     for record in known.records.values():
         named = record.event.table is not None and text in (record.event.id, str(record.event.table))
         if named and record.refused is not None and record.open and record.event.id is not None:
-            return record.event.id
-    return _find_table(changefeed, tables_of(known), text).id
+            return record.event.id, str(record.event.table)
+    found = _find_table(changefeed, tables_of(known), text)
+    return found.id, str(found.name)
 
 
 def _find_to_recopy(known: OwnerView, changefeed: str, text: str) -> TableSchema:

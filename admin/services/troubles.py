@@ -171,9 +171,14 @@ def not_ready(health: NodeHealth) -> str:
     return f"Spark runs no jobs, last tried at {health.error.at:%H:%M:%S} UTC: {health.error.message}"
 
 
-def faults(health: NodeHealth | None, reports: Iterable[tuple[ChangefeedId, PositionReport]]) -> NodeFaults:
-    """`reports`: of this node, in the runs that the changefeeds have now."""
+def faults(
+    health: NodeHealth | None,
+    reports: Iterable[tuple[ChangefeedId, PositionReport]],
+    as_owner: Iterable[tuple[ChangefeedId, ErrorReport]] = (),
+) -> NodeFaults:
+    """`reports`: of this node, in the runs that the changefeeds have now. `as_owner`: what it has met as the owner."""
     errors = [(id, report.error) for id, report in sorted(reports) if report.error is not None]
+    errors += as_owner
     own = [(None, health.error)] if health is not None and health.error is not None else []
     return NodeFaults(
         source=tuple(id for id, error in errors if error.code in _OF_SOURCE),

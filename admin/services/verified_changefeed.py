@@ -1,21 +1,28 @@
-"""`EtcdCheckpoints`, `RepairRequests`: what a verification of a running changefeed asks of it through etcd."""
+"""`EtcdCheckpoints`, `RepairRequests`, `at_point`: what a verification of a changefeed asks of it through etcd."""
 
 from __future__ import annotations
 
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from admin.cluster_reader import ClusterReader, follows, tables_of
 from admin.desired.desired_store import DesiredStore
+from admin.services.sync_points import check_has_some
 from changefeed.cluster_time import ClusterTime
+from changefeed.errors import NotFoundError, WrongState
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId, RepairRequest
-from changefeed.table import TableId
+from changefeed.records.sync_point import SyncPoint
+from changefeed.table import TableId, TableSchema
+from owner.decision.sync_hold import place_of
 from owner.etcd_view import OwnerView
+from schema_store.store import SchemaStore
+from sink.mongodb.sync_marks import stored_points_of
+from verify.at_point import AtPoint
 from verify.comparison import Passed
 
 _LOOK_EVERY = 0.1
@@ -30,8 +37,7 @@ class EtcdCheckpoints:
     def wait_past(self, passed_ts: ClusterTime, tables: Collection[TableId], patience: timedelta) -> Passed:
         deadline = time.monotonic() + patience.total_seconds()
         while True:
-            with self._reader.read() as view:
-                known = view.changefeed(self._id)
+            known = self._reader.changefeed(self._id)
             if not follows(known) or not known.stragglers.keys().isdisjoint(tables):
                 return Passed.STANDING
             place = _place(known, tables)
@@ -96,8 +102,7 @@ class RepairRequests:
         return why or "the verification was ended"
 
     def _why_not(self, table: TableId) -> str:
-        with self._reader.read() as view:
-            known = view.changefeed(self._id)
+        known = self._reader.changefeed(self._id)
         if not follows(known):
             return f"the changefeed does not run; resume it (`sluice changefeed resume {self._id}`)"
         if table in known.stragglers and known.stragglers[table].record.stopped:
@@ -110,8 +115,7 @@ class RepairRequests:
         return ""
 
     def _open(self, table: TableId, request: RepairRequest, asked_rev: int) -> bool:
-        with self._reader.read(asked_rev) as view:
-            found = view.changefeed(self._id).repairs.get(table)
+        found = self._reader.changefeed(self._id, asked_rev).repairs.get(table)
         return found is not None and found.id == request.id
 
 
@@ -127,3 +131,51 @@ def parts(keys: Sequence[bytes]) -> Iterator[list[bytes]]:
         size += len(key)
     if part:
         yield part
+
+
+_MOST_POINTS = 10_000
+
+
+def named_point(reader: ClusterReader, id: ChangefeedId, text: str) -> SyncPoint:
+    """One that the target has the record of: `latest`, or the source's time of one."""
+    configuration = reader.changefeed(id).info.configuration
+    check_has_some(configuration)
+    points = stored_points_of(configuration.sink, id, 1 if text == "latest" else _MOST_POINTS)
+    found = [point for point in points if text in ("latest", str(point.source), str(point.source.seconds))]
+    if not found:
+        raise NotFoundError(
+            f"changefeed {id!r} has no sync point {text}; `sluice changefeed sync-points {id}` lists them, `sync-now {id}` makes one"
+        )
+    return found[0]
+
+
+def known_tables(reader: ClusterReader, id: ChangefeedId) -> tuple[TableSchema, ...]:
+    return tables_of(reader.changefeed(id)).living
+
+
+def at_point(reader: ClusterReader, id: ChangefeedId, point: SyncPoint) -> AtPoint:
+    known = reader.changefeed(id)
+    configuration = known.info.configuration
+    place = place_of(point.source)
+    versions = SchemaStore.from_records(known.bases.values(), known.records.values()).versions
+    if versions.floor is not None and versions.floor > place:
+        raise WrongState(
+            f"changefeed {id!r}: which tables there were at {point.source} is not known any more; name a later point"
+        )
+
+    def changed() -> Mapping[TableId, str]:
+        records = reader.changefeed(id).records.values()
+        later = sorted((each for each in records if each.position >= place), key=lambda each: each.position.order)
+        return {
+            table: f"a {record.event.type} came at {record.position.ts}, later than the point"
+            for record in reversed(later)
+            for table in {*record.scope.tables, *record.scope.apart, record.event.id, record.event.drop_target}
+            if table is not None
+        }
+
+    def building() -> set[TableId]:
+        records = reader.changefeed(id).records.values()
+        return {table for record in records if record.open and record.background for table in record.scope.tables}
+
+    tables = [schema for schema in versions.tables_at(place) if configuration.filter.wants_table(schema.name)]
+    return AtPoint(point, tables, changed, configuration.routes.target, building)

@@ -6,26 +6,40 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from admin.access import Access, Guard
-from admin.cluster_reader import ClusterReader, follows, tables_of
+from admin.cluster_reader import ClusterReader, follows
 from admin.desired.desired_store import DesiredStore
-from admin.services.rpc import streaming
-from admin.services.verified_changefeed import EtcdCheckpoints, RepairRequests
+from admin.services.changefeed_messages import alike
+from admin.services.point_repair import PointRepair, compared_again
+from admin.services.rpc import AdmittedCall, streaming
+from admin.services.verified_changefeed import EtcdCheckpoints, RepairRequests, at_point, known_tables, named_point
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceServicer
 from changefeed.config.tables.pattern import TablePattern
 from changefeed.errors import ConfigurationError, RetryableError, WrongState
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo
-from changefeed.table import TableSchema
 from credentials.secrets import expanded
+from sink.mongodb.connection import Client
 from sink.mongodb.connection import connect as connect_to_target
-from verify.replication import Replication
-from verify.report import DocumentDifference, DocumentsReport, Outcome, Report, TableReport, VerifyProgress
-from verify.sides import open_compared_source
-from verify.verification import Verification, Wishes
+from sink.opening import instead_of_documents
+from source.compared import ComparedSource
+from source.opening import open_compared
+from verify.at_point import AtPoint
+from verify.replication import ROWS_AT_ONCE, Passing, Replication
+from verify.report import (
+    DifferenceKind,
+    DocumentDifference,
+    DocumentsReport,
+    Outcome,
+    Report,
+    TableReport,
+    VerifyProgress,
+)
+from verify.verification import Verification, Wishes, rows_that_differ
 
 _MOST = 4
 """Concurrent verifications of one node: each reads both sides as fast as it can."""
@@ -45,19 +59,13 @@ class VerifyService(VerifyServiceServicer):
         self._free = threading.Semaphore(_MOST)
 
     @streaming(Access.OPERATOR)
-    def VerifyChangefeed(self, request: pb.VerifyChangefeedRequest, context: Any) -> Iterator[pb.VerifyEvent]:
+    def VerifyChangefeed(self, request: pb.VerifyChangefeedRequest, call: AdmittedCall) -> Iterator[pb.VerifyEvent]:
         """Only for operators: the differences that it shows are users' data."""
         wishes = _wishes(request)
         id = ChangefeedId(request.changefeed)
-        with self._reader.read() as view:
-            known = view.changefeed(id)
+        known = self._reader.changefeed(id)
         configuration = known.info.configuration
-        if not configuration.sink_traits.keeps_documents:
-            kept = (
-                "messages and no documents: read them with `sluice read`"
-                if configuration.sink_traits.keeps_messages
-                else "nothing"
-            )
+        if kept := instead_of_documents(configuration):
             raise WrongState(
                 f"changefeed {id!r} writes to {configuration.sink}, which keeps {kept}; there is nothing to compare"
             )
@@ -67,23 +75,25 @@ class VerifyService(VerifyServiceServicer):
                 f"changefeed {id!r} is {state}, and rows are repaired by the nodes that replicate their tables: resume the changefeed, then "
                 "repair; without --repair the two sides are only compared"
             )
+        at = at_point(self._reader, id, named_point(self._reader, id, request.at)) if request.at else None
         if not self._free.acquire(blocking=False):
             raise RetryableError(f"this node already runs {_MOST} verifications; try again later, or ask another node")
         stop = threading.Event()
         checkpoints = EtcdCheckpoints(self._reader, id, stop) if follows(known) else None
-        repairs = RepairRequests(self._reader, self._store, id, stop) if request.repair else None
-        replication = Replication(checkpoints=checkpoints, repairs=repairs, known=partial(self._known_tables, id))
-        run = _Run(known.info, wishes, replication, stop)
+        repairs = RepairRequests(self._reader, self._store, id, stop) if request.repair and at is None else None
+        tables = partial(known_tables, self._reader, id)
+        replication = Replication(checkpoints=checkpoints, repairs=repairs, known=tables, at=at)
+        mends = PointRepair(id, self._reader, self._store, stop) if request.repair and at is not None else None
+        run = _Run(known.info, wishes, replication, stop, show=request.show, repair=mends)
         try:
-            context.add_callback(stop.set)
+            if request.repair:
+                named = ", ".join(request.tables) or "all tables"
+                self._store.by(call.caller).record(id, "repair rows", named, after="rows that differ")
+            call.when_over(stop.set)
             yield from run.events(self._stopping)
         finally:
             stop.set()
             self._free.release()
-
-    def _known_tables(self, id: ChangefeedId) -> tuple[TableSchema, ...]:
-        with self._reader.read() as view:
-            return tables_of(view.changefeed(id)).living
 
 
 class _Run:
@@ -95,7 +105,15 @@ class _Run:
         wishes: Wishes,
         replication: Replication,
         stop: threading.Event,
+        *,
+        show: bool,
+        repair: PointRepair | None,
     ) -> None:
+        """`repair`: rows that differ at the point are written again, and their tables compared at the next one."""
+        self._show = show
+        self._repair = repair
+        self._held_back: list[TableReport] = []
+        self._holds_all = False
         self._configuration = info.configuration
         self._capture = info.capture
         self._wishes = wishes
@@ -123,26 +141,52 @@ class _Run:
         self._queue.put(_progress_event(progress))
 
     def table(self, report: TableReport) -> None:
-        self._queue.put(_table_event(report))
+        if self._holds_all or (self._repair is not None and rows_that_differ(report.documents)):
+            self._held_back.append(report)
+        else:
+            self._queue.put(_table_event(report, show=self._show))
 
     def _run(self) -> None:
         try:
             with (
-                closing(open_compared_source(expanded(self._configuration.source), self._capture)) as source,
+                closing(open_compared(expanded(self._configuration.source), self._capture)) as source,
                 closing(connect_to_target(expanded(self._configuration.sink))) as target,
             ):
-                report = Verification(
-                    configuration=self._configuration,
-                    source=source,
-                    target=target,
-                    listener=self,
-                    wishes=self._wishes,
-                    replication=self._replication,
-                ).run(self._stop)
-            self._queue.put(_summary_event(report, live=self._replication.checkpoints is not None))
+                wishes, at = self._wishes, self._replication.at
+                if self._repair is not None:
+                    wishes = replace(wishes, max_differences=max(wishes.max_differences, ROWS_AT_ONCE))
+                report = self._verification(source, target, wishes, self._replication)
+                if self._repair is not None and at is not None and self._held_back:
+                    report, at = self._repaired(report, at, self._repair, source, target)
+            self._queue.put(_summary_event(report, at, live=self._replication.checkpoints is not None))
             self._queue.put(None)
         except Exception as error:  # noqa: BLE001 - raised again by the call's thread
             self._queue.put(error)
+
+    def _verification(self, source: ComparedSource, target: Client, wishes: Wishes, replication: Replication) -> Report:
+        return Verification(
+            configuration=self._configuration,
+            source=source,
+            target=target,
+            listener=self,
+            wishes=wishes,
+            replication=replication,
+        ).run(self._stop)
+
+    def _repaired(
+        self, report: Report, at: AtPoint, repair: PointRepair, source: ComparedSource, target: Client
+    ) -> tuple[Report, AtPoint]:
+        before = {table.name: table for table in self._held_back}
+        passing = Passing(source, self._replication.checkpoints, self._wishes.patience)
+        why = repair.repair(at, before.values(), passing)
+        at = repair.next_point(source.newest_time(), before)
+        self._holds_all = True
+        wishes = replace(self._wishes, names=frozenset(before))
+        found = self._verification(source, target, wishes, replace(self._replication, at=at))
+        again = [compared_again(before[table.name], table, why[table.name]) for table in found.tables]
+        for table in again:
+            self._queue.put(_table_event(table, show=self._show))
+        return Report(tables=(*(table for table in report.tables if table.name not in before), *again)), at
 
 
 def _wishes(request: pb.VerifyChangefeedRequest) -> Wishes:
@@ -168,18 +212,11 @@ def _wishes(request: pb.VerifyChangefeedRequest) -> Wishes:
 
 
 def _progress_event(found: VerifyProgress) -> pb.VerifyEvent:
-    return pb.VerifyEvent(
-        progress=pb.VerifyProgress(
-            tables=found.tables,
-            tables_done=found.tables_done,
-            ranges=found.ranges,
-            ranges_done=found.ranges_done,
-            documents=found.documents,
-        )
-    )
+    told = alike(found, "tables", "tables_done", "ranges", "ranges_done", "documents")
+    return pb.VerifyEvent(progress=pb.VerifyProgress(**told))
 
 
-def _table_event(report: TableReport) -> pb.VerifyEvent:
+def _table_event(report: TableReport, *, show: bool) -> pb.VerifyEvent:
     return pb.VerifyEvent(
         table=pb.TableVerification(
             name=str(report.name),
@@ -189,12 +226,12 @@ def _table_event(report: TableReport) -> pb.VerifyEvent:
                 pb.AspectVerification(aspect=aspect, outcome=_outcome(result.outcome), details=result.details)
                 for aspect, result in report.results.items()
             ],
-            documents=_documents(report.documents) if report.documents else None,
+            documents=_documents(report.documents, show=show) if report.documents else None,
         )
     )
 
 
-def _summary_event(report: Report, *, live: bool) -> pb.VerifyEvent:
+def _summary_event(report: Report, at: AtPoint | None, *, live: bool) -> pb.VerifyEvent:
     return pb.VerifyEvent(
         summary=pb.VerifySummary(
             outcome=_outcome(report.outcome),
@@ -203,22 +240,25 @@ def _summary_event(report: Report, *, live: bool) -> pb.VerifyEvent:
             tables=len(report.tables),
             documents=sum(each.documents.source for each in report.tables if each.documents),
             repaired=sum(each.documents.repaired for each in report.tables if each.documents),
+            source_ts="" if at is None else str(at.point.source),
+            target_ts="" if at is None else str(at.point.target),
         )
     )
 
 
-def _documents(found: DocumentsReport) -> pb.DocumentsVerification:
+def _documents(found: DocumentsReport, *, show: bool) -> pb.DocumentsVerification:
     return pb.DocumentsVerification(
-        source=found.source,
-        target=found.target,
-        differences=map(_difference, found.differences),
-        complete=found.complete,
-        repaired=found.repaired,
+        **alike(found, "source", "target", "complete", "repaired"),
+        differences=[_difference(each, show=show) for each in found.differences],
     )
 
 
-def _difference(found: DocumentDifference) -> pb.DocumentDifference:
-    return pb.DocumentDifference(kind=f"DIFFERENCE_KIND_{found.kind.name}", key=found.key, details=found.details)
+def _difference(found: DocumentDifference, *, show: bool) -> pb.DocumentDifference:
+    return pb.DocumentDifference(
+        kind=f"DIFFERENCE_KIND_{found.kind.name}",
+        **alike(found, "key", "source", "target"),
+        details=found.details if show or found.kind is DifferenceKind.UNSETTLED else (),
+    )
 
 
 def _outcome(outcome: Outcome) -> str:

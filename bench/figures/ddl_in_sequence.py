@@ -40,7 +40,11 @@ def ddl_of_one_name(stack: DevStack) -> list[Figure]:
             table.drop()
             table.database.create_collection(table.name)
             table.insert_one({"_id": number})
-        product.until_at(id, Position(newest(source).ts.next()))
+        end = Position(newest(source).ts.next())
+        source[f"{database}_after"]["note"].insert_one(
+            {}
+        )  # or the source's next no-op, up to ten seconds away, would be waited for
+        product.until_at(id, end)
         seconds = time.monotonic() - begun_at
         assert target[target_of(database)][table.name].distinct("_id") == [_ROUNDS - 1]
         note = _shares(product.ddls(id))

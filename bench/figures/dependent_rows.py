@@ -31,7 +31,9 @@ _EACH = _EVENTS // _TABLES
 _WRITERS, _BATCH = 4, 500
 _PAD = "x" * 120
 _GOAL_OF_PLAIN, _GOAL_OF_NAIVE = 0.6, 6
-_CAPPED_EVENTS, _CAPPED_MOST, _CAPPED_BYTES = 30_000, 5_000, 16 << 20
+_CAPPED_EVENTS, _CAPPED_MOST, _CAPPED_BYTES = 100_000, 5_000, 16 << 20
+_PAIRS = 3
+"""One run of a few seconds scatters by half; the figure is of the pair with the median ratio."""
 _GOAL_OF_CAPPED = 0.5
 
 Document = dict[str, Any]
@@ -124,7 +126,8 @@ def _alternating(
 def capped(stack: DevStack) -> list[Figure]:
     with connect(stack.source_uri) as source, connect(stack.target_uri) as target, Product(stack) as product:
         product.warm_up(source)
-        plain, full = (_inserted(source, target, product, options) for options in ({}, _CAPPED))
+        pairs = [[_inserted(source, target, product, options) for options in ({}, _CAPPED)] for _ in range(_PAIRS)]
+    plain, full = sorted(pairs, key=lambda pair: pair[1].rate / pair[0].rate)[_PAIRS // 2]
     note = f"the baseline is a plain table; the goal is {_GOAL_OF_CAPPED} times it"
     note += f"; itself + source + target: {full.shares}, plain {plain.shares}"
     return [Figure.more_is_better("catch_up_capped", full.rate, "inserts/s", baseline=plain.rate, note=note)]

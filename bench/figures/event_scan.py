@@ -21,7 +21,7 @@ from bench.result import Figure
 from bench.workload import Workload
 from changefeed.position import Window
 from devstack.stack import DevStack
-from sink.messages.extended_json import to_json
+from sluice_client.extended_json import to_json
 from source.connection import Client, connect
 from source.stream.change_event import parse_reply, scan
 

@@ -20,6 +20,8 @@
     copy_limit: 20MB/s               # of all nodes together, changed while it runs; also 5000 docs/s, or both
     apply_limit: null
     delay: null
+    sync_points: {every: 60s, keep: 1h}    # null by default: no points at which both sides are known to be equal
+    verify: {continuous: false, budget: 16MiB/s}    # whether both sides are compared at each of them, a part in turn
     pipeline: {parallelism: 4, order_by: auto, max_lag_batch: 64MiB, pre_images: [shop.orders]}
 
 All mistakes are reported at once, each with its path. `source` and `sink` are kept as written, with references to credentials
@@ -28,32 +30,27 @@ not expanded (`changefeed.config.uri`). `public` leaves credentials out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 import yaml
-from pydantic import (
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, StrictBool, StrictInt, StrictStr, ValidationError, ValidationInfo, field_validator
 
 from changefeed.capture import ASKED_FOR, Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config import yaml_text
 from changefeed.config.options import Flag, Mistake, Options, each_once, problems, shown
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.sinks.message_options import Images
 from changefeed.config.sinks.sink_traits import SINKS, SinkTraits, traits_of
+from changefeed.config.sync_options import SyncPointOptions, VerifyOptions
 from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.config.tables.filter import Filter, series_obstacle
 from changefeed.config.tables.pattern import PatternList, TablePattern, literal
 from changefeed.config.tables.routes import Routes
-from changefeed.config.uri import ConnectionUri, refused_at_source, refused_at_target
+from changefeed.config.uri import ConnectionUri, check_scheme, refused_at_source, refused_at_target
 from changefeed.config.written_values import TIME_HINT, AskedCapture, Bytes, Limit, Start, StartAt, Time, WrittenDelay
 from changefeed.errors import ConfigurationError
 from changefeed.event import DdlType
@@ -184,7 +181,19 @@ class Configuration(Options):
         Flag("How long the source must have had a change before it is applied: 30s, 15m, 1h.", "DURATION"),
     ] = Field(None, description="write null or a time such as 30s, 15m, 1h, 2d")
     """How long the source must have had a change, by its own clock, before it is applied. Not for initial copies, nor with a `target`."""
+    sync_points: SyncPointOptions | None = Field(
+        None, description="write null, or how often and for how long: {every: 60s, keep: 1h}"
+    )
+    """Points at which source and target are known to be equal."""
+    verify: VerifyOptions = VerifyOptions()
     pipeline: PipelineOptions = PipelineOptions()
+    managed_by: StrictStr | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*$",
+        max_length=128,
+        description="write null, or up to 128 letters, digits and single - _ . between them",
+    )
+    """What declares it and may remove it: `sluice changefeed ensure --prune` removes only what carries its own name."""
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Configuration:
@@ -211,6 +220,13 @@ class Configuration(Options):
                 f"shard_target: found true, and a {kind} has no shards; write false, or name a MongoDB as sink"
             )
         refused += configuration.senseless_for_messages()
+        if configuration.sync_points is not None:
+            scheme = configuration.sink.scheme
+            refused += configuration.sync_points.obstacles(scheme, configuration.delay, configuration.capture)
+        elif configuration.verify.continuous:
+            refused.append(
+                "verify.continuous: found true without sync_points, at which both sides are compared; write sync_points: {every: 60s, keep: 1h}, too"
+            )
         if refused:
             raise ConfigurationError(refused)
         return configuration
@@ -256,6 +272,12 @@ class Configuration(Options):
                 "pipeline.pre_images: found table patterns, which mean nothing for a sink of messages; leave it out. Messages with the documents "
                 "before and after changes: images: available, or required"
             )
+        compacts = self.sink.scheme == "kafka" and KafkaSinkOptions.parse(self.sink.reference).compacts
+        if compacts and self.images is not Images.REQUIRED:
+            refused.append(
+                f"sink: found topic.cleanup.policy with compact and images: {self.images}; the last message of a key may say only what changed: "
+                "write images: required, or topic.cleanup.policy=delete"
+            )
         for rule in self.filter.events:
             ignored = sorted(kind.value for kind in rule.ignore if isinstance(kind, DdlType))
             if ignored:
@@ -275,10 +297,6 @@ class Configuration(Options):
     def from_yaml(cls, text: str) -> Configuration:
         return cls.parse(yaml_text.read(text))
 
-    def to_yaml(self) -> str:
-        """With the credentials as the user wrote them. `public` leaves them out."""
-        return yaml.safe_dump(self.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
-
     def without_credentials(self) -> Configuration:
         return self.model_copy(
             update={"source": self.source.without_credentials(), "sink": self.sink.without_credentials()}
@@ -288,11 +306,22 @@ class Configuration(Options):
         """Everything but credentials."""
         return self.model_dump(mode="json") | {"source": str(self.source), "sink": str(self.sink)}
 
-    @field_validator("source")
+    def exported(self) -> tuple[str, list[str]]:
+        """As YAML for another create or an update, without what is as by default; and the variables that stand for what was a secret in it."""
+        name = re.sub(r"[^A-Z0-9]", "_", f"SLUICE_{self.id}".upper())
+        source, sink = self.source.with_references(f"{name}_SOURCE"), self.sink.with_references(f"{name}_SINK")
+        fields = {"id": self.id, "source": source.reference, "sink": sink.reference}
+        fields |= self.model_dump(mode="json", exclude_defaults=True, exclude={"id", "source", "sink"})
+        known = {*self.source.variables, *self.sink.variables}
+        added = sorted({*source.variables, *sink.variables} - known)
+        return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True), added
+
+    @field_validator("source", mode="before")
     @classmethod
-    def _source_is_mongodb(cls, source: ConnectionUri) -> ConnectionUri:
-        if not traits_of(source.scheme).keeps_documents:
-            raise Mistake(f"found the scheme {source.scheme!r}; a source is mongodb:// or mongodb+srv://")
+    def _source_is_mongodb(cls, source: object) -> object:
+        """Before the URI is read: a list of all schemes would name those of sinks."""
+        if isinstance(source, str):
+            check_scheme(source, ("mongodb", "mongodb+srv"))
         return source
 
     @field_validator("sink")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from changefeed.config.configuration import Configuration
+from changefeed.config.sinks.kafka_options import CLEANUP
 
 
 class Changeable(StrEnum):
@@ -24,15 +25,25 @@ OPTIONS: Mapping[str, Changeable] = {
     "copy_limit": Changeable.LIVE,
     "apply_limit": Changeable.LIVE,
     "delay": Changeable.LIVE,
+    "verify": Changeable.LIVE,
+    "managed_by": Changeable.LIVE,
     **dict.fromkeys(
         (
             *("source", "sink", "target", "filter", "columns", "ddl", "capture", "images", "on_occupied"),
-            *("on_divergence", "on_rejected", "dead_letter", "shard_target", "users", "pipeline"),
+            *("on_divergence", "on_rejected", "dead_letter", "shard_target", "users", "sync_points"),
+            "pipeline",
         ),
         Changeable.PAUSED,
     ),
 }
 """By the names of the configuration's fields; the options inside one are as it is, if they are not named themselves."""
+
+_FILES = frozenset({"compression", "commit_interval", "file_size"})
+LIVE_IN_SINKS: Mapping[str, frozenset[str]] = {"file": _FILES, "s3": _FILES, "kafka": frozenset({"compression"})}
+"""Of the options in the URI of a sink, those that a message does not depend on, nor the place where it is: readers need not know them. Of Kafka also settings of
+new topics, but those by which messages are removed.
+"""
+_SETTING, _REMOVES = "topic.", f"topic.{CLEANUP}"
 
 TABLE_OPTIONS = frozenset({"filter.tables", "routes"})
 """They take tables in and out, which the owner does between two runs of the pipelines. The others that are live are limits."""
@@ -59,7 +70,23 @@ def differing(one: Configuration, other: Configuration) -> tuple[str, ...]:
     )
 
 
+def without_live(uri: str) -> str:
+    """The URI of a sink without the options that may change while it is written to."""
+    base, _, query = uri.partition("?")
+    scheme = base.partition("://")[0]
+    live = LIVE_IN_SINKS.get(scheme, frozenset())
+    kept = [
+        part
+        for part in query.split("&")
+        for name in [part.partition("=")[0]]
+        if name not in live and not (scheme == "kafka" and name.startswith(_SETTING) and name != _REMOVES)
+    ]
+    return f"{base}?{'&'.join(filter(None, kept))}"
+
+
 def _value(configuration: Configuration, name: str) -> object:
+    if name == "sink":
+        return without_live(configuration.sink.reference)
     if name == "filter.tables":
         return configuration.filter.tables
     if name == "filter":

@@ -16,7 +16,7 @@ all read one member.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
@@ -38,6 +38,7 @@ _SHAPE = re.compile(
 )
 _PORT_OF = re.compile(r"^(\[[^\]]*\]|[^:]*)(:(\d{1,5}|x+))?$")
 _HIDDEN = "***"
+SECRET_OPTIONS = frozenset({"tlscertificatekeyfilepassword", "authmechanismproperties", "proxypassword", SESSION_TOKEN})
 _PORTS = {"mongodb": ":27017", "kafka": DEFAULT_PORT}
 _EXAMPLES = {"kafka": "kafka://b1:9092,b2:9092/shop"}
 
@@ -53,12 +54,8 @@ class ConnectionUri:
         """The errors never repeat the value: a mistyped URI may contain a password too."""
         if not isinstance(value, str):
             raise Mistake("found no text; write a URI such as mongodb://host:27017")
-        scheme, separator, rest = value.partition("://")
-        if not separator:
-            raise Mistake(f"found a text without ://; write a URI that begins with {_schemes()}")
-        if scheme not in SCHEMES:
-            known = f"the scheme {scheme!r}" if re.fullmatch(r"[a-z+]{1,20}", scheme) else "an unknown scheme"
-            raise Mistake(f"found {known}; allowed are {_schemes()}{did_you_mean(scheme, SCHEMES)}")
+        check_scheme(value, SCHEMES)
+        scheme, _, rest = value.partition("://")
         if "${" in _masked(rest):
             raise Mistake("found ${ of an unknown kind; write ${env:NAME} or ${file:/path}")
         match = _SHAPE.fullmatch(_masked(value))
@@ -79,6 +76,10 @@ class ConnectionUri:
     @property
     def scheme(self) -> str:
         return self.reference.partition("://")[0]
+
+    @property
+    def is_mongodb(self) -> bool:
+        return self.scheme in ("mongodb", "mongodb+srv")
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -111,6 +112,24 @@ class ConnectionUri:
     def without_credentials(self) -> ConnectionUri:
         """For those who do not connect."""
         return ConnectionUri(str(self))
+
+    def with_references(self, name: str) -> ConnectionUri:
+        """With all its options. Each secret that is written out becomes a reference to a variable that begins with `name`."""
+        masked = _masked(self.reference)
+        end = masked.find("?") if "?" in masked else len(masked)
+        base, query = self.reference[:end], self.reference[end + 1 :]
+        at, begin = masked[:end].rfind("@"), masked.find("://") + len("://")
+        colon = masked.find(":", begin, max(at, begin))
+        if colon >= 0 and "${" not in base[colon:at]:
+            base = f"{base[: colon + 1]}${{env:{name}_PASSWORD}}{base[at:]}"
+        options = "&".join(_with_reference(part, name) for part in query.split("&"))
+        return ConnectionUri(f"{base}?{options}" if query else base)
+
+    @property
+    def variables(self) -> list[str]:
+        """The environment variables that it refers to."""
+        found = _REFERENCE.finditer(unquote(self.reference))
+        return sorted({match["name"] for match in found if match["kind"] == "env"})
 
     def _part(self, name: str) -> str:
         match = _SHAPE.fullmatch(_masked(self.reference))
@@ -173,14 +192,27 @@ def _without_user(uri: str) -> str:
     return f"{scheme}://{after}?{options}" if options else f"{scheme}://{after}"
 
 
+def _with_reference(option: str, name: str) -> str:
+    key, _, value = option.partition("=")
+    if key == CLAIMS:
+        return f"{key}={quote(ConnectionUri(unquote(value)).with_references(f'{name}_CLAIMS').reference, safe='')}"
+    return f"{key}=${{env:{name}_{key.upper()}}}" if key.lower() in SECRET_OPTIONS and "${" not in value else option
+
+
 def _public(option: str) -> str:
     """The URI of claims is an option with credentials of its own."""
     name, _, value = option.partition("=")
     return f"{name}={quote(_without_user(unquote(value)), safe='')}" if name == CLAIMS else option
 
 
-def _schemes() -> str:
-    return ", ".join(f"{scheme}://" for scheme in SCHEMES)
+def check_scheme(uri: str, allowed: Collection[str]) -> None:
+    scheme, separator, _ = uri.partition("://")
+    named = ", ".join(f"{each}://" for each in allowed)
+    if not separator:
+        raise Mistake(f"found a text without ://; write a URI that begins with {named}")
+    if scheme not in allowed:
+        known = f"the scheme {scheme!r}" if re.fullmatch(r"[a-z0-9+]{1,20}", scheme) else "an unknown scheme"
+        raise Mistake(f"found {known}; allowed are {named}{did_you_mean(scheme, allowed)}")
 
 
 _ANY_REFERENCE = re.compile(r"\$\{[^{}]*\}")

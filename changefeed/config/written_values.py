@@ -77,7 +77,7 @@ _LONGEST_DELAY = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """How long the source must have had a change before it is applied."""
+    """A time span as users write it, such as how long the source must have had a change before it is applied."""
 
     span: timedelta
 

@@ -38,6 +38,9 @@ _LONE_OBJECT_ID = b"\x16\0\0\0\x07" + _ID
 _BY_BYTES = frozenset({0x02, 0x05, 0x07, 0x08, 0x09, 0x0A, 0x11})
 _FIXED = {0x01: 8, 0x13: 16, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x11: 8, 0x10: 4, 0x12: 8}
 _INT32, _INT64 = 0x10, 0x12
+_INT32_END, _INT64_END = _LONE + 4, _LONE + 8
+_EXTENDED = b"\0\0\0\0", b"\xff\xff\xff\xff"
+"""What makes 64 bits of the 32 of a positive and of a negative number."""
 _INTEGER, _DECIMAL, _DOCUMENT, _ARRAY, _VALUE = b"\x12", b"\x13", b"\x03", b"\x04", b"\x00"
 _ROUNDED = Context(prec=34)
 _LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -49,9 +52,10 @@ def row_key(document_key: bytes) -> bytes:
         return document_key
     if document_key[5:_LONE] == _ID:
         kind = document_key[4]
-        if kind in (_INT32, _INT64):
-            end = _LONE + _FIXED[kind]
-            return _INTEGER + _int64(int.from_bytes(document_key[_LONE:end], "little", signed=True))
+        if kind == _INT32:
+            return _INTEGER + document_key[_LONE:_INT32_END] + _EXTENDED[document_key[_INT32_END - 1] >> 7]
+        if kind == _INT64:
+            return _INTEGER + document_key[_LONE:_INT64_END]
         if kind in _BY_BYTES and _alone(document_key, kind):
             return document_key
     return _canonical_id(bson.decode(document_key, _LOSSLESS)["_id"])

@@ -80,7 +80,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
-    """Counts of rows that could not simply be applied, since the changefeed started."""
+    """Counts of changes of rows, since the changefeed started."""
 
     skipped: int = 0
     """Replayed changes that did not fit a newer row. A change that is replayed twice counts twice."""
@@ -88,16 +88,20 @@ class RowCounts:
     """Diverged rows that were overwritten with the source's."""
     rejected: int = 0
     """Rows that the target refused. They are in the dead-letter collection."""
+    applied: int = 0
+    """All that were applied. A change that is replayed counts again."""
 
     @classmethod
     def of(cls, tally: RowTally) -> RowCounts:
-        return cls(skipped=tally.skipped, repaired=tally.repaired, rejected=tally.rejected)
+        applied = sum(tally.applied.values())
+        return cls(skipped=tally.skipped, repaired=tally.repaired, rejected=tally.rejected, applied=applied)
 
     def plus(self, other: RowCounts) -> RowCounts:
         return RowCounts(
             skipped=self.skipped + other.skipped,
             repaired=self.repaired + other.repaired,
             rejected=self.rejected + other.rejected,
+            applied=self.applied + other.applied,
         )
 
 
@@ -134,6 +138,8 @@ class PositionReport:
     """Counted by this node since it takes part in the changefeed."""
     flowing: bool = False
     """Rows in scope have arrived lately, so the owner publishes the barrier more often."""
+    committed: Mapping[int, int] = field(default_factory=dict)
+    """How many commits a sink that needs them has of this node at least, by its epoch. All that the positions above rest on are counted."""
     reaches: bool = False
     """While the changefeed has an error, it has found that it reaches source and target: it has nothing to do, or its windows fail nevertheless."""
 

@@ -9,9 +9,12 @@ from enum import StrEnum
 from typing import NewType
 
 from changefeed.capture import Capture
+from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
+from changefeed.documents.document import Document
 from changefeed.position import Position
 from changefeed.records.node import NodeId
+from changefeed.table import TableName
 
 ChangefeedId = NewType("ChangefeedId", str)
 
@@ -29,6 +32,37 @@ class Reroute(StrEnum):
     """The target's tables are renamed."""
     COPY = "copy"
     """The tables are copied anew, to the new names. What has the old names stays as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """What a table of the source says about the expiry of its documents. `index`: the name of its TTL index; empty: the table's own option."""
+
+    table: TableName
+    index: str = ""
+    after: Document
+    """`{expireAfterSeconds: ...}`, whatever number it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayBack:
+    """How far a cut-over with a way back has come. Each field is written before what follows from it is done.
+
+    `id`: of the changefeed back. `blocks`: both sides' users write no more until it runs.
+    """
+
+    id: ChangefeedId
+    blocks: bool = False
+    expiries: tuple[Expiry, ...] | None = None
+    """Those that are suspended at the source. None: they are not read yet."""
+    stopped_ts: ClusterTime | None = None
+    """The target's time when nothing of the finished changefeed ran any more."""
+    mark_ts: ClusterTime | None = None
+    """The target's time at which the changefeed back begins. From here on there is only the way back."""
+    foreign: tuple[str, ...] | None = None
+    """What others wrote at either side meanwhile, which is in no changefeed. None: not looked for yet."""
+    open: bool = False
+    """It runs, and the target's users may write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +85,12 @@ class ChangefeedInfo:
     source_id: str = ""
     """The id of the replica set or the sharded cluster that it reads. Empty: it could not be read."""
     sink_id: str = ""
+    way_back: WayBack | None = None
+    """Of a changefeed that was cut over with a way back, or is about to be."""
+    reverses: ChangefeedId | None = None
+    """The changefeed whose way back this is. Its target may be older than its source."""
+    lifts_block: bool = False
+    """Whether its target's users write no more until it has finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,33 +9,47 @@ from types import ModuleType
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from changefeed.errors import ConfigurationError
-from cli.command import Commands, reported
+from cli.command import reported
+from cli.groups import examples
 from cli.output import ExitCode, Failure
 
-app = Commands(help="Try Sluice with a complete setup on this machine.")
 
+@examples("sluice dev up", "sluice dev up --data ~/sluice-playground")
+def up(
+    *,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Keep data and logs there, for another start; default: a temporary one."
+        ),
+    ] = None,
+) -> None:
+    """Start a complete setup on this machine, until Ctrl-C.
 
-@app.command(epilog="sluice dev up")
-def up() -> None:
-    """Start etcd, a source, a target and a node until Ctrl-C; print their addresses and commands to try."""
+    Starts etcd, a source, a target and a node, and prints their addresses and commands to try.
+    """
     with reported():
-        _devstack("demo.playground").keep(Console())
+        _devstack("demo.playground").keep(data)
 
 
-@app.command(epilog="sluice dev demo")
+@examples("sluice dev demo")
 def demo(
     *,
-    files: Annotated[bool, typer.Option("--files", help="Into files, from which a target is made at the end.")] = False,
-    kafka: Annotated[bool, typer.Option("--kafka", help="The same through topics of Kafka.")] = False,
+    files: Annotated[
+        bool, typer.Option("--files", help="Replicate into files, and make the target from them at the end.")
+    ] = False,
+    kafka: Annotated[bool, typer.Option("--kafka", help="The same with Kafka topics.")] = False,
 ) -> None:
-    """Replicate a small shop whose schema changes, and compare both sides at the end."""
+    """Replicate a small shop whose schema changes.
+
+    Source and target are compared at the end.
+    """
     with reported():
         if files and kafka:
             raise ConfigurationError(["--files, --kafka: one of them"])
-        if not _devstack("demo.demo").run(Console(), files=files, kafka=kafka):
+        if not _devstack("demo.demo").run(files=files, kafka=kafka):
             raise Failure(ExitCode.FAILED, "source and target differ")
 
 

@@ -8,35 +8,69 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError
-from changefeed.lifecycle import State
 from cli import cells
-from cli.channel import Connection
+from cli.channel import VALIDATION_SECONDS, Connection
 from cli.command import TimeoutOption, connected
-from cli.commands.changefeed import VALIDATION_SECONDS, until
+from cli.groups import examples
 from cli.output import ExitCode, Failure, print_line, print_warnings
+from cli.waiting import until, until_gone
 
 
+@examples(
+    "sluice changefeed ensure changefeeds/*.yaml",
+    "sluice changefeed ensure orders.yaml --update",
+    "sluice changefeed ensure changefeeds/*.yaml --prune team-a",
+)
 @connected
 def ensure(
     connection: Connection,
-    files: Annotated[list[Path], typer.Argument(help="Configuration files.", metavar="FILE...")],
+    files: Annotated[list[Path], typer.Argument(help="Configuration files.", metavar="FILE")],
     *,
     update: Annotated[
         bool, typer.Option("--update", help="Pause and update changefeeds that differ, and resume those that ran.")
     ] = False,
+    prune: Annotated[
+        str, typer.Option(metavar="NAME", help="Also remove changefeeds that have managed_by: NAME and no file here.")
+    ] = "",
     timeout: TimeoutOption = 60.0,
 ) -> None:
-    """Create the changefeeds that are missing. What exists is compared, and what a user removed is left.
+    """Create the changefeeds that are missing.
 
-    Asks neither source nor target of a changefeed that exists.
+    Those that exist are compared with their files. What a user has removed is not created again.
     """
     failures = list(_failures(connection, files, timeout, update=update))
     if failures:
         raise Failure(ExitCode.FAILED, *failures)
+    if prune:
+        _prune(
+            connection, prune, [Configuration.from_yaml(file.read_text(encoding="utf-8")) for file in files], timeout
+        )
+
+
+def _prune(connection: Connection, name: str, kept: list[Configuration], timeout: float) -> None:
+    """Only after everything else has succeeded: a set that cannot be read whole removes nothing."""
+    foreign = [each.id for each in kept if each.managed_by != name]
+    if foreign:
+        raise Failure(
+            ExitCode.FAILED, f"--prune: found {', '.join(foreign)} without managed_by: {name}; nothing was removed"
+        )
+    answer = connection.ask(connection.changefeeds.ListChangefeeds, pb.ListChangefeedsRequest())
+    ids = {each.id for each in kept}
+    for feed in answer.changefeeds:
+        if feed.id not in ids and _managed_by(feed) == name and feed.desired != pb.DESIRED_STATE_REMOVED:
+            connection.ask(connection.changefeeds.RemoveChangefeed, pb.RemoveChangefeedRequest(id=feed.id))
+            until_gone(connection, feed.id, timeout)
+            print_line(f"changefeed {feed.id} removed: it has managed_by: {name}, and no file")
+
+
+def _managed_by(feed: pb.Changefeed) -> str | None:
+    found: str | None = (yaml.safe_load(feed.configuration) or {}).get("managed_by")
+    return found
 
 
 def _failures(connection: Connection, files: list[Path], timeout: float, *, update: bool) -> Iterator[str]:
@@ -75,7 +109,7 @@ def _compared(
     state = cells.state_of(feed)
     if not differing:
         return f"changefeed {feed.id} is {state}, and as configured"
-    if state is State.FINISHED or feed.desired == pb.DESIRED_STATE_REMOVED:
+    if state == "finished" or feed.desired == pb.DESIRED_STATE_REMOVED:
         return f"changefeed {feed.id} is {cells.state(feed)}; it differs in {differing}, and stays as it is"
     if not update:
         return (
@@ -88,7 +122,7 @@ def _compared(
 
 def _update(connection: Connection, feed: pb.Changefeed, text: str, timeout: float) -> None:
     """A changefeed that ran continues, whether the update is accepted or refused."""
-    runs = feed.desired == pb.DESIRED_STATE_RUNNING and cells.state_of(feed) is not State.FAILED
+    runs = feed.desired == pb.DESIRED_STATE_RUNNING and cells.state_of(feed) != "failed"
     if runs:
         connection.ask(connection.changefeeds.PauseChangefeed, pb.PauseChangefeedRequest(id=feed.id))
         until(connection, feed.id, lambda seen: seen.obeyed, timeout, "stopped")

@@ -18,13 +18,15 @@ from changefeed.config.sinks.file_options import FileSinkOptions
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.sinks.message_options import FormatName
 from changefeed.errors import ConfigurationError
+from changefeed.printable import counted
 from cli.command import reported
+from cli.groups import examples
 from cli.output import print_line, print_note
 from credentials.logging import LogFormat, set_up
-from sink.messages.feed_reader import NOTHING, FeedReader, StoredMessage, Watermark
 from sink.messages.files.directory import open_store
-from sink.messages.files.feed_directory import FeedDirectory
-from sink.messages.files.file_reader import Reader
+from sluice_client.feed_directory import FeedDirectory
+from sluice_client.feed_reader import NOTHING, FeedReader, StoredMessage, Watermark
+from sluice_client.file_reader import Reader
 
 _LOOK_AGAIN_SECONDS = 1.0
 _SHOWN = 80
@@ -95,7 +97,6 @@ def carry_out(wish: Wish, reader: FeedReader, feed: str, life: str) -> None:
     from sink.messages.replica import MongoReplica  # noqa: PLC0415 - as above
     from sink.mongodb.connection import connect  # noqa: PLC0415 - it loads the driver, a fifth of the start of any other command
 
-    set_up(LogFormat.CONSOLE, logging.WARNING)
     with closing(MongoReplica(connect(wish.to), reader, feed, life)) as replica:
         if replica.begin(from_start=wish.from_start):
             print_note("going on where an earlier run ended; --from-start begins again")
@@ -127,11 +128,11 @@ def _show(reader: FeedReader, table: str, feed: str) -> None:
 def _until(reader: FeedReader) -> str:
     if reader.mark == NOTHING:
         return "there is no watermark yet: nothing was written"
-    behind = len(reader.mark.behind)
-    told = "" if not behind else "; 1 table is behind" if behind == 1 else f"; {behind} tables are behind"
-    return f"written up to {reader.mark.at}{told}"
+    behind = f"; {counted(len(reader.mark.behind), 'table')} behind" if reader.mark.behind else ""
+    return f"written up to {reader.mark.at}{behind}"
 
 
+@examples("sluice read file:///srv/orders --follow", "sluice read file:///srv/orders --to mongodb://localhost:27017")
 def read(
     uri: Annotated[
         str, typer.Argument(help="The sink of the changefeed.", metavar="file:///DIRECTORY|s3://BUCKET/PREFIX")
@@ -143,7 +144,9 @@ def read(
     to: To = "",
     from_start: FromStart = False,
 ) -> None:
-    """Show the messages of a changefeed in the order of its source, from its files alone.
+    """Show the messages of a changefeed from its files.
+
+    In the order of the source. No node is needed.
 
     Everything up to the newest watermark is shown, each message once, and then the watermark itself, from which another run can go on. A
     missing or damaged file is an error.
@@ -151,6 +154,7 @@ def read(
     with reported():
         wish = Wish(follow=follow, table=table, after=after, to=to, from_start=from_start)
         wish.check()
+        set_up(LogFormat.CONSOLE, logging.WARNING)
         directory = _directory(uri)
         identity = directory.identity()
         carry_out(wish, Reader(directory, wish.mark(identity.feed)), identity.feed, identity.life)
@@ -163,6 +167,10 @@ def _directory(uri: str) -> FeedDirectory:
         raise ConfigurationError([f"uri: {mistake}"]) from None
 
 
+@examples(
+    "sluice consume kafka://b1:9092/shop --follow",
+    "sluice consume kafka://b1:9092/shop --follow --to mongodb://localhost:27017",
+)
 def consume(
     uri: Annotated[
         str,
@@ -178,7 +186,9 @@ def consume(
     to: To = "",
     from_start: FromStart = False,
 ) -> None:
-    """Show the messages of a changefeed in the order of its source, from its topics alone (format sluice).
+    """Show the messages of a changefeed from its Kafka topics.
+
+    In the order of the source; the topics must have the format sluice. No node is needed.
 
     Everything up to the newest watermark is shown, each message once, and then the watermark itself. Repeats are dropped, DDL is in its
     place. No consumer group is used, and nothing is saved in the brokers. Messages that a topic has removed are an error.
@@ -192,6 +202,7 @@ def consume(
     with reported():
         wish = Wish(follow=follow, table=table, after=after, to=to, from_start=from_start)
         wish.check()
+        set_up(LogFormat.CONSOLE, logging.WARNING)  # clients of Kafka tell each try to connect
         options = _options(uri)
         claims = open_store(options.claims) if options.claims is not None else None
         reader = KafkaReader(
@@ -204,7 +215,7 @@ def consume(
 
 
 def _tell_progress(messages: int) -> None:
-    print_note(f"read {messages:,} messages")
+    print_note(f"read {counted(messages, 'message')}")
 
 
 def _options(uri: str) -> KafkaSinkOptions:

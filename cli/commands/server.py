@@ -10,10 +10,12 @@ import typer
 from changefeed.errors import ConfigurationError
 from cli.command import reported
 from cli.flags import Given, options_of
+from cli.groups import examples
 from cli.output import ExitCode, Failure
 from node.configuration import NodeConfiguration
 
 
+@examples("sluice server --config node.yaml", "sluice server --etcd etcd-1:2379 --roles owner")
 @reported()
 @options_of(NodeConfiguration)
 def server(
@@ -21,7 +23,9 @@ def server(
     config: Annotated[Path | None, typer.Option(help="Configuration file of the node; flags override it.")] = None,
     given: Given,
 ) -> None:
-    """Run a node: the admin API and, depending on its roles, a candidate for owner and a processor.
+    """Run a node.
+
+    It serves the admin API and, depending on its roles, is a candidate for owner and a processor.
 
     SIGTERM or Ctrl-C hands its tables over and ends the node; a second one ends it at once.
     """

@@ -1,54 +1,50 @@
-"""`sluice sink`: what a changefeed can end in."""
+"""`sluice sink`: where a changefeed can write to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Annotated
+from collections.abc import Sequence
 
-import typer
-
+from changefeed.config.sinks.message_options import SinkOption
 from changefeed.config.sinks.sink_traits import SINKS
-from cli.command import Commands, reported
-from cli.output import Column, Output, print_document, print_rows
+from cli.command import OutputOption, reported
+from cli.groups import examples
+from cli.output import Output, print_document, print_facts, print_line, print_rows
+from cli.tables import Column
 
-app = Commands(help="What a changefeed can end in.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    sink: str
-    option: str
-    values: str
-    default: str
-    about: str
+_OPTIONS: Sequence[Column] = (
+    Column("  OPTION", lambda option: f"  {option.name}"),
+    Column("DEFAULT", lambda option: option.default),
+    Column("VALUES", lambda option: option.values, text=True),
+    Column("MEANING", lambda option: option.about, text=True),
+)
 
 
-@app.command(name="list", epilog="sluice sink list\n\nsluice sink list -o json")
-def list_(*, output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE) -> None:
-    """List the kinds of sinks, with the options that their URIs take. It asks no node."""
+@examples("sluice sink list", "sluice sink list -o json")
+def list_(*, output: OutputOption = Output.TABLE) -> None:
+    """List the kinds of sinks and the options of their URIs.
+
+    No node is needed.
+    """
     with reported():
-        if output is not Output.TABLE:
+        if output is Output.NAME:
+            for sink in SINKS.values():
+                print_line(sink.uri)
+            return
+        if not output.for_people:
             print_document(
                 [
-                    {"uri": sink.uri, "about": sink.about, "options": [asdict(each) for each in sink.options]}
+                    {"uri": sink.uri, "about": sink.about, "options": [_told(each) for each in sink.options]}
                     for sink in SINKS.values()
                 ],
                 output,
             )
             return
-        columns = [
-            Column("sink", lambda line: line.sink),
-            Column("option", lambda line: line.option),
-            Column("values", lambda line: line.values),
-            Column("default", lambda line: line.default),
-            Column("what it is", lambda line: line.about, rigid=False),
-        ]
-        print_rows(list(_lines()), columns)
+        for sink in SINKS.values():
+            print_facts([(sink.uri, sink.about)])
+            if sink.options:
+                print_rows(sink.options, _OPTIONS, output)
+            print_line("")
 
 
-def _lines() -> Iterator[_Line]:
-    for sink in SINKS.values():
-        yield _Line(sink.uri, "", "", "", sink.about)
-        for option in sink.options:
-            yield _Line("", option.name, option.values, option.default, option.about)
+def _told(option: SinkOption) -> dict[str, str]:
+    return {"name": option.name, "values": option.values, "default": option.default, "about": option.about}

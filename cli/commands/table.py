@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from changefeed.printable import counted, sized
 from cli import cells, command
 from cli.channel import Connection
-from cli.command import ChangefeedArgument, Commands, OutputOption, YesOption, confirm, connected
-from cli.output import Column, Output, plain, print_document, print_line, print_messages, print_warnings
-
-app = Commands(
-    help="List, move, stop, resume and recopy tables, and handle the rows that the target refuses.",
+from cli.command import (
+    ChangefeedArgument,
+    NodeArgument,
+    OutputOption,
+    TableArgument,
+    WatchOption,
+    YesOption,
+    confirm,
+    connected,
+    listed,
 )
-ddl_app = Commands(help="List schema changes, skip one that the target refuses.")
+from cli.groups import examples
+from cli.output import Output, plain, print_document, print_line, print_warnings
+from cli.tables import Column
 
-TableArgument = Annotated[
-    str, typer.Argument(help="Name at the source, or id.", metavar="TABLE", autocompletion=command.tables)
-]
 TablesArgument = Annotated[
-    list[str],
-    typer.Argument(help="Names at the source, or ids.", metavar="TABLE...", autocompletion=command.tables),
+    list[str], typer.Argument(help="Names at the source, or ids.", metavar="TABLE", autocompletion=command.tables)
 ]
 
-KeysArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Keys as listed, or _ids as Extended JSON or plain text.", metavar="[KEY...]", show_default=False
-    ),
-]
 
 _OBEY_SECONDS = 30.0
+
+
+class TableOrder(StrEnum):
+    NAME = "name"
+    LAG = "lag"
+    STATE = "state"
+    NODE = "node"
 
 
 def _target(table: pb.Table) -> str:
@@ -60,7 +66,7 @@ def _why(table: pb.Table) -> str:
         return f"the target's table stands still, {cells.span(table.target_age.ToTimedelta().total_seconds())} old, until its copy takes its place"
     if table.trouble == "stopped":
         return "a user stopped it"
-    return f"{table.rows_to_repair:,} rows are being repaired" if table.rows_to_repair else ""
+    return f"{counted(table.rows_to_repair, 'row')} to be repaired" if table.rows_to_repair else ""
 
 
 def _subject(ddl: pb.Ddl) -> str:
@@ -72,75 +78,85 @@ def _took(ddl: pb.Ddl) -> str:
 
 
 _TABLES: Sequence[Column] = (
-    Column("TABLE", lambda table: table.name, rigid=False),
-    Column("TARGET", _target, rigid=False),
+    Column("TABLE", lambda table: table.name),
+    Column("TARGET", _target, optional=True),
     Column("NODE", lambda table: cells.dash(table.node)),
     Column("STATE", _standing),
     Column("LAG", cells.lag, right=True),
-    Column("CHECKPOINT", lambda table: cells.position(table.checkpoint)),
+    Column("CHECKPOINT", lambda table: cells.position(table.checkpoint), optional=True),
     Column("BARRIER", lambda table: cells.position(table.barrier), optional=True),
-    Column("WHY", _why, rigid=False),
+    Column("WHY", _why, text=True),
 )
+
+_ORDERS: Mapping[TableOrder, Callable[[pb.Table], Any]] = {
+    TableOrder.NAME: lambda table: table.name,
+    TableOrder.LAG: lambda table: -table.lag.ToTimedelta().total_seconds(),
+    TableOrder.STATE: lambda table: (table.state, table.name),
+    TableOrder.NODE: lambda table: (table.node, table.name),
+}
 
 _DDLS: Sequence[Column] = (
     Column("SEEN", lambda ddl: cells.moment(ddl, "seen_at")),
     Column("DDL", lambda ddl: ddl.type),
-    Column("TABLE", _subject, rigid=False),
+    Column("TABLE", _subject),
     Column("STATE", lambda ddl: "refused" if ddl.HasField("refused") and ddl.state != "skipped" else ddl.state),
     Column("TOOK", _took, right=True),
-    Column("WAITS FOR, OR NOTE", lambda ddl: ddl.waits_for or ddl.note, rigid=False),
+    Column("WAITS FOR, OR NOTE", lambda ddl: ddl.waits_for or ddl.note, text=True),
 )
 
 
-def _tried(row: pb.RejectedRow) -> str:
-    return f"{row.tries:,}, again soon" if row.retry_requested else f"{row.tries:,}"
-
-
-_REJECTED: Sequence[Column] = (
-    Column("TABLE", lambda row: row.table, rigid=False),
-    Column("KEY", lambda row: row.key, rigid=False),
-    Column("SINCE", lambda row: cells.moment(row, "first_rejected_at")),
-    Column("TRIED LAST", lambda row: cells.moment(row, "rejected_at"), optional=True),
-    Column("TRIES", _tried, right=True),
-    Column("ERROR", lambda row: row.error, rigid=False),
+@examples(
+    "sluice table list orders",
+    "sluice table list orders --state stopped",
+    "sluice table list orders --sort lag --limit 10 --watch",
 )
-
-
-@app.command("list", epilog="sluice table list orders\n\nsluice table list orders -o json")
 @connected
-def list_(connection: Connection, changefeed: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
-    """List the tables of a changefeed, with their nodes and checkpoints."""
-    found = connection.stream(connection.tables.ListTables, pb.ListTablesRequest(changefeed=changefeed))
-    print_messages(found, _TABLES, output, empty=f"changefeed {changefeed} has no tables yet")
-
-
-@app.command(epilog="sluice table move orders shop.items n2")
-@connected
-def move(
+def list_(
     connection: Connection,
     changefeed: ChangefeedArgument,
-    table: TableArgument,
-    node: Annotated[str, typer.Argument(help="Id or name of a node.", metavar="NODE", autocompletion=command.nodes)],
+    *,
+    state: Annotated[
+        str | None, typer.Option(metavar="STATE", help="Only tables in this state, as it is listed.")
+    ] = None,
+    sort: Annotated[TableOrder, typer.Option(help="Order of the list; lag: the largest first.")] = TableOrder.NAME,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many tables.")] = None,
+    watch: WatchOption = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
+    """List the tables of a changefeed with their nodes and progress."""
+
+    def tables() -> Sequence[pb.Table]:
+        found = connection.tables_of(changefeed)
+        wanted = [table for table in found if state is None or state in (table.state, table.trouble)]
+        return sorted(wanted, key=_ORDERS[sort])[:limit]
+
+    which = f"no table in the state {state}" if state is not None else "no tables yet"
+    listed(tables, _TABLES, output, watch=watch, empty=f"changefeed {changefeed} has {which}")
+
+
+@examples("sluice table move orders shop.items n2")
+@connected
+def move(connection: Connection, changefeed: ChangefeedArgument, table: TableArgument, node: NodeArgument) -> None:
     """Move a table to another node."""
     request = pb.MoveTableRequest(changefeed=changefeed, table=table, node=node)
     answer = connection.ask(connection.tables.MoveTable, request)
     print_line(f"table {table} moves to {answer.node}")
 
 
-@app.command(epilog="sluice table stop orders shop.items")
+@examples("sluice table stop orders shop.items")
 @connected
-def stop(connection: Connection, changefeed: ChangefeedArgument, table: TableArgument) -> None:
-    """Stop one table where it stands; the others go on."""
-    request = pb.StopTableRequest(changefeed=changefeed, table=table)
-    found = connection.ask(connection.tables.StopTable, request, timeout=_OBEY_SECONDS)
-    print_line(f"table {table} is stopped at {cells.position(found.checkpoint)}")
+def stop(connection: Connection, changefeed: ChangefeedArgument, tables: TablesArgument) -> None:
+    """Stop tables where they stand; the others go on."""
+    for table in tables:
+        request = pb.StopTableRequest(changefeed=changefeed, table=table)
+        found = connection.ask(connection.tables.StopTable, request, timeout=_OBEY_SECONDS)
+        print_line(f"table {table} is stopped at {cells.position(found.checkpoint)}")
 
 
-@app.command(epilog="sluice table resume orders shop.items\n\nsluice table resume orders shop.items shop.orders")
+@examples("sluice table resume orders shop.items", "sluice table resume orders shop.items shop.orders")
 @connected
 def resume(connection: Connection, changefeed: ChangefeedArgument, tables: TablesArgument) -> None:
-    """Resume tables that are stopped, and try their refused schema changes again."""
+    """Resume stopped tables, and try their refused schema changes again."""
     for table in tables:
         request = pb.ResumeTableRequest(changefeed=changefeed, table=table)
         found = connection.ask(connection.tables.ResumeTable, request, timeout=_OBEY_SECONDS)
@@ -148,9 +164,7 @@ def resume(connection: Connection, changefeed: ChangefeedArgument, tables: Table
         print_line(f"table {table} goes on{at}")
 
 
-@app.command(
-    epilog="sluice table recopy orders shop.items\n\nsluice table recopy orders shop.items shop.orders --dry-run"
-)
+@examples("sluice table recopy orders shop.items", "sluice table recopy orders shop.items shop.orders --dry-run")
 @connected
 def recopy(
     connection: Connection,
@@ -162,7 +176,9 @@ def recopy(
     yes: YesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Copy tables anew while the others go on, also tables that are stopped or lost.
+    """Copy tables again while the changefeed runs.
+
+    The other tables go on. Tables that are stopped or lost can be copied, too.
 
     The target's table stands still meanwhile; its copy is made beside it and takes its place when it is up to date.
 
@@ -171,10 +187,10 @@ def recopy(
     request = pb.RecopyTablesRequest(changefeed=changefeed, tables=tables, dry_run=True)
     found = connection.ask(connection.tables.RecopyTables, request, timeout=_OBEY_SECONDS)
     print_warnings(found.warnings)
-    if dry_run and output is not Output.TABLE:
+    if dry_run and not output.for_people:
         print_document(plain(found), output)
         return
-    if output is Output.TABLE:
+    if output.for_people:
         for table in found.tables:
             print_line(_how_copied(table))
     if dry_run:
@@ -187,14 +203,14 @@ def recopy(
     )
     request.dry_run = False
     done = connection.ask(connection.tables.RecopyTables, request, timeout=_OBEY_SECONDS)
-    if output is not Output.TABLE:
+    if not output.for_people:
         print_document(plain(done), output)
         return
     print_line(f"the copy begins; `sluice table list {changefeed}` shows how far it is")
 
 
 def _how_copied(table: pb.TableRecopy) -> str:
-    size = f", {cells.size(table.bytes)} at the source" if table.HasField("bytes") else ""
+    size = f", {sized(table.bytes)} at the source" if table.HasField("bytes") else ""
     match table.in_place:
         case "":
             return f"{table.name} is copied anew, beside {table.target} at the target{size}"
@@ -206,69 +222,7 @@ def _how_copied(table: pb.TableRecopy) -> str:
             )
 
 
-@app.command(epilog="sluice table rejected orders\n\nsluice table rejected orders shop.items -o json")
-@connected
-def rejected(
-    connection: Connection,
-    changefeed: ChangefeedArgument,
-    table: Annotated[
-        str,
-        typer.Argument(
-            help="Name at the source, or id.",
-            metavar="[TABLE]",
-            show_default=False,
-            autocompletion=command.tables,
-        ),
-    ] = "",
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """List the rows that the target refuses, with its reasons."""
-    request = pb.ListRejectedRowsRequest(changefeed=changefeed, table=table)
-    found = connection.stream(connection.tables.ListRejectedRows, request)
-    print_messages(found, _REJECTED, output, empty=f"{_whose(changefeed, table)} has no rejected rows")
-
-
-@app.command(
-    "retry-rejected",
-    epilog="sluice table retry-rejected orders shop.items\n\nsluice table retry-rejected orders shop.items 4711",
-)
-@connected
-def retry_rejected(
-    connection: Connection, changefeed: ChangefeedArgument, table: TableArgument, keys: KeysArgument = None
-) -> None:
-    """Try rejected rows again, as the source has them now. All of the table, or those with the given keys."""
-    request = pb.RetryRejectedRowsRequest(changefeed=changefeed, table=table, keys=keys or ())
-    answer = connection.ask(connection.tables.RetryRejectedRows, request)
-    print_line(
-        f"{answer.rows:,} rows of {table} will be tried again; `sluice table rejected {changefeed}` shows which are still refused"
-    )
-
-
-@app.command(
-    "drop-rejected",
-    epilog="sluice table drop-rejected orders shop.items\n\nsluice table drop-rejected orders shop.items 4711 --yes",
-)
-@connected
-def drop_rejected(
-    connection: Connection,
-    changefeed: ChangefeedArgument,
-    table: TableArgument,
-    keys: KeysArgument = None,
-    yes: YesOption = False,
-) -> None:
-    """Forget rejected rows. They stay as the target has them; later changes are applied as to any row."""
-    which = f"{len(keys):,} rejected rows" if keys else "all rejected rows"
-    confirm(f"Forget {which} of {table}? The target keeps these rows as they are, or without them.", yes=yes)
-    request = pb.DropRejectedRowsRequest(changefeed=changefeed, table=table, keys=keys or ())
-    answer = connection.ask(connection.tables.DropRejectedRows, request)
-    print_line(f"{answer.rows:,} rejected rows of {table} are forgotten; the target's rows are as they were")
-
-
-def _whose(changefeed: str, table: str) -> str:
-    return f"table {table} of changefeed {changefeed}" if table else f"changefeed {changefeed}"
-
-
-@ddl_app.command(epilog="sluice ddl skip orders shop.items")
+@examples("sluice ddl skip orders shop.items")
 @connected
 def skip(
     connection: Connection,
@@ -278,16 +232,27 @@ def skip(
     ],
     yes: YesOption = False,
 ) -> None:
-    """Go on without a refused createIndexes, dropIndexes or collMod; the target stays without it."""
-    confirm(f"Skip the refused schema change of {ddl}? The target's table will differ from the source's.", yes=yes)
+    """Continue without a schema change that the target refuses.
+
+    Only createIndexes, dropIndexes and collMod can be skipped; the target stays without it.
+    """
+    known = connection.stream(connection.ddls.ListDdl, pb.ListDdlRequest(changefeed=changefeed))
+    refused = [each for each in known if each.HasField("refused") and each.state not in ("done", "skipped")]
+    meant = next((each for each in refused if ddl in (each.position, each.table)), None)
+    what = f"the {meant.type} of {_subject(meant)}" if meant is not None else f"the refused schema change of {ddl}"
+    if refused:
+        confirm(f"Skip {what}? The target's table will differ from the source's.", yes=yes)
     request = pb.SkipDdlRequest(changefeed=changefeed, ddl=ddl)
     found = connection.ask(connection.ddls.SkipDdl, request, timeout=_OBEY_SECONDS)
     print_line(f"{found.type} of {_subject(found)} is {found.state}")
 
 
-@ddl_app.command("list", epilog="sluice ddl list orders\n\nsluice ddl list orders -o json")
+@examples("sluice ddl list orders", "sluice ddl list orders -o json")
 @connected
 def list_ddl(connection: Connection, changefeed: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
-    """List the DDLs, with their times and with what they wait for; the newest last."""
+    """List schema changes, the newest last.
+
+    Each with its time, and with what it waits for.
+    """
     found = connection.stream(connection.ddls.ListDdl, pb.ListDdlRequest(changefeed=changefeed))
-    print_messages(found, _DDLS, output, empty=f"changefeed {changefeed} has seen no schema change")
+    listed(lambda: list(found), _DDLS, output, watch=False, empty=f"changefeed {changefeed} has seen no schema change")

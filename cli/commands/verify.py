@@ -7,18 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.text import Text
 
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
+from changefeed.printable import counted
 from cli.channel import Connection
 from cli.command import ChangefeedArgument, OutputOption, connected
-from cli.output import Column, ExitCode, Failure, Output, plain, print_document, print_line, print_messages
+from cli.groups import examples
+from cli.output import ExitCode, Failure, Output, plain, print_document, print_line, print_messages
+from cli.tables import Column, Styled
 
 _WORDS = {
     pb.VERIFY_OUTCOME_EQUAL: ("equal", "green"),
     pb.VERIFY_OUTCOME_NOT_COMPARABLE: ("not comparable", "cyan"),
+    pb.VERIFY_OUTCOME_REORDERED: ("order differs", "yellow"),
     pb.VERIFY_OUTCOME_UNSETTLED: ("unsettled", "yellow"),
     pb.VERIFY_OUTCOME_DIFFERENT: ("different", "red"),
 }
@@ -26,10 +27,17 @@ _SAID = {
     pb.DIFFERENCE_KIND_MISSING: "missing at the target",
     pb.DIFFERENCE_KIND_EXTRA: "at the target only",
     pb.DIFFERENCE_KIND_CHANGED: "differs",
+    pb.DIFFERENCE_KIND_REORDERED: "has its fields in another order",
     pb.DIFFERENCE_KIND_UNSETTLED: "unsettled",
 }
 
 
+@examples(
+    "sluice verify orders",
+    "sluice verify orders --at latest --show",
+    "sluice verify orders --repair",
+    "sluice verify orders --tables 'shop.*' -o json",
+)
 @connected
 def verify(
     connection: Connection,
@@ -50,9 +58,18 @@ def verify(
         bool,
         typer.Option("--repair", help="Have rows that differ written as the source has them, then compare them again."),
     ] = False,
+    at: Annotated[
+        str,
+        typer.Option(metavar="latest|TIME", help="Compare at a sync point: the latest, or the source's time of one."),
+    ] = "",
+    show: Annotated[
+        bool, typer.Option("--show", help="Show the fields and values that differ, not the digests alone.")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compare source and target: tables, options, indexes and every document. It may run during replication.
+    """Compare source and target, and repair rows that differ.
+
+    Tables, options, indexes and every document are compared. It may run during replication.
 
     With --repair the nodes that replicate the tables write the rows that differ, so the changefeed has to be running.
 
@@ -65,27 +82,34 @@ def verify(
         parallelism=parallelism,
         ignore_field_order=ignore_field_order,
         repair=repair,
+        at=at,
+        show=show,
     )
     found, summary = _followed(connection.stream(connection.verifications.VerifyChangefeed, request))
     if tables and not found:
         raise Failure(ExitCode.NOT_FOUND, f"changefeed {changefeed!r} has no table that matches {', '.join(tables)}")
     found.sort(key=lambda table: table.name)
-    if output is Output.TABLE:
+    if output is Output.NAME:
+        print_messages(found, _COLUMNS, output, empty="")
+    elif output.for_people:
         print_messages(found, _COLUMNS, output, empty="no tables")
         for line in _explained(found):
             print_line(line)
     else:
         print_document(plain(summary) | {"tables": [plain(table) for table in found]}, output)
-    if summary.repaired and output is Output.TABLE:
-        print_line(f"repaired, and equal now: {_many(summary.repaired, 'document')}")
+    if summary.repaired and output.for_people:
+        print_line(f"repaired, and equal now: {counted(summary.repaired, 'document')}")
     if not summary.succeeded:
         raise Failure(ExitCode.FAILED, _conclusion(found, summary))
-    if output is Output.TABLE:
+    if output.for_people:
         print_line(_conclusion(found, summary))
 
 
 def _followed(events: Iterable[pb.VerifyEvent]) -> tuple[list[pb.TableVerification], pb.VerifySummary]:
     """Collects the events. A terminal gets a progress bar on standard error; standard output is for the result."""
+    from rich.console import Console  # noqa: PLC0415 - only this command draws a bar
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - as above
+
     tables: list[pb.TableVerification] = []
     summary: pb.VerifySummary | None = None
     with Progress(
@@ -119,9 +143,9 @@ def _shown(progress: pb.VerifyProgress) -> dict[str, Any]:
     }
 
 
-def _result(table: pb.TableVerification, aspect: str) -> Text:
+def _result(table: pb.TableVerification, aspect: str) -> Styled:
     outcome = next((each.outcome for each in table.aspects if each.aspect == aspect), None)
-    return Text("-") if outcome is None else Text(*_WORDS[outcome])
+    return Styled("-") if outcome is None else Styled(*_WORDS[outcome])
 
 
 def _sources(table: pb.TableVerification) -> str:
@@ -136,13 +160,13 @@ def _count(table: pb.TableVerification) -> str:
 
 
 _COLUMNS: Sequence[Column] = (
-    Column("TABLE", lambda table: table.name, rigid=False),
-    Column("SOURCE", _sources, rigid=False),
+    Column("TABLE", lambda table: table.name),
+    Column("SOURCE", _sources, optional=True),
     Column("COUNT", _count, right=True),
     Column("DOCUMENTS", lambda table: _result(table, "documents")),
     Column("OPTIONS", lambda table: _result(table, "options")),
     Column("INDEXES", lambda table: _result(table, "indexes")),
-    Column("OUTCOME", lambda table: Text(*_WORDS[table.outcome])),
+    Column("OUTCOME", lambda table: Styled(*_WORDS[table.outcome])),
 )
 
 
@@ -150,13 +174,18 @@ def _explained(tables: Iterable[pb.TableVerification]) -> Iterator[str]:
     for table in tables:
         if table.outcome == pb.VERIFY_OUTCOME_EQUAL:
             continue
-        yield f"\n{table.name}"
+        yield ""
+        yield table.name
         for aspect in table.aspects:
             for detail in aspect.details:
                 yield f"  {aspect.aspect}: {detail}"
         for difference in table.documents.differences:
-            details = "; ".join(difference.details)
-            yield f"    {difference.key} {_SAID[difference.kind]}{f': {details}' if details else ''}"
+            yield f"    {difference.key} {_SAID[difference.kind]}: {'; '.join(difference.details) or _digests(difference)}"
+
+
+def _digests(difference: pb.DocumentDifference) -> str:
+    sides = (("source", difference.source), ("target", difference.target))
+    return ", ".join(f"{side} {digest}" for side, digest in sides if digest)
 
 
 def _conclusion(tables: Sequence[pb.TableVerification], summary: pb.VerifySummary) -> str:
@@ -166,10 +195,7 @@ def _conclusion(tables: Sequence[pb.TableVerification], summary: pb.VerifySummar
     if not tables:
         return "nothing was compared: neither side has a table that the changefeed replicates; check filter.tables and routes"
     if summary.outcome == pb.VERIFY_OUTCOME_EQUAL:
-        return f"source and target are identical: {_many(len(tables), 'table')}, {_many(summary.documents, 'document')}"
+        when = f" at {summary.source_ts} and {summary.target_ts}" if summary.source_ts else ""
+        return f"source and target are identical{when}: {counted(len(tables), 'table')}, {counted(summary.documents, 'document')}"
     parts = [f"{count(outcome)} {word}" for outcome, (word, _) in _WORDS.items() if count(outcome)]
-    return f"{_many(len(tables), 'table')}: {', '.join(parts)}"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{counted(len(tables), 'table')}: {', '.join(parts)}"

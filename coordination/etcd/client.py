@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import groupby
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -52,9 +51,7 @@ class EtcdClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -200,10 +197,7 @@ class EtcdWatch:
         timeout: timedelta,
     ) -> None:
         create = rpc.WatchCreateRequest(
-            key=keys[0],
-            range_end=keys[1],
-            start_revision=max(start_rev - 1, 1),
-            progress_notify=True,
+            key=keys[0], range_end=keys[1], start_revision=max(start_rev - 1, 1), progress_notify=True
         )
         self._start_rev = start_rev
         self._endpoint = endpoint

@@ -9,7 +9,7 @@ etcd refuses authentication or privileges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import PurePath
@@ -86,6 +86,25 @@ class DeletePrefix:
 
 
 Op = Put | Delete | DeletePrefix
+
+
+def bytes_of(ops: Iterable[Op]) -> int:
+    return sum(len(op.key) + len(op.value) for op in ops if isinstance(op, Put))
+
+
+def batches(groups: Iterable[Sequence[Op]], most_bytes: int = MAX_TXN_BYTES) -> Iterator[list[Op]]:
+    """As many groups at a time as one transaction takes, in their order. No group is divided."""
+    batch: list[Op] = []
+    size = 0
+    for group in groups:
+        cost = bytes_of(group)
+        if batch and (len(batch) + len(group) > MAX_TXN_OPS or size + cost > most_bytes):
+            yield batch
+            batch, size = [], 0
+        batch += group
+        size += cost
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,15 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from cli import cells
-from cli.channel import Connection, ServerAddress
+from cli.channel import Connection
+from devstack.demo.cluster_shop import ClusterShop
 from devstack.demo.message_places import MessagesInFiles, MessagesInTopics
 from devstack.demo.outcome import DemoFailed, Messages, Outcome, ThroughMessages, verified
-from devstack.demo.shop import Shop
+from devstack.demo.owner_killed import OwnerKilled
+from devstack.demo.shop import ReplicaSetShop, Shop
 from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
-from devstack.node import Node
+from devstack.sharded.cluster import ShardedCluster
 from devstack.stack import DevStack
 
 _ID = "shop-to-dr"
@@ -33,8 +35,9 @@ sink: {sink}
 start: initial
 filter: {{tables: ["shop.*"]}}
 """
-_ROUTES = """
+_REPLICA = """
 routes: [{from: "shop.*", to: "shop_dr.*"}]
+sync_points: {every: 10s}
 """
 _SCENE_SECONDS = 2.5
 _PATIENCE_SECONDS = 90.0
@@ -44,12 +47,17 @@ _REFRESH_SECONDS = 0.15
 class Demo:
     """Draws tables on a terminal; otherwise it prints a line for each scene."""
 
-    def __init__(self, connection: Connection, console: Console, shop: Shop, outcome: Outcome) -> None:
-        self._connection = connection
+    def __init__(self, cluster: OwnerKilled, console: Console, shop: Shop, outcome: Outcome) -> None:
+        self._cluster = cluster
         self._console = console
         self._shop = shop
         self._outcome = outcome
         self._start = ""
+        self._point = pb.SyncPoint()
+
+    @property
+    def _connection(self) -> Connection:
+        return self._cluster.connection
 
     def play(self, configuration: str) -> bool:
         """Whether what came of it is identical with the source at the end."""
@@ -62,7 +70,13 @@ class Demo:
             self._until(live, "the initial copy", self._copied)
             for scene in self._shop.scenes():
                 self._narrate(scene.text)
+                if scene.owner_dies:
+                    self._cluster.happen(self._narrate)
                 self._watch(live, _SCENE_SECONDS)
+                if scene.before_an_accident:
+                    self._cluster.prepare()
+            if "sync_points" in configuration:
+                self._prove(live)
             self._shop.close()
             end = Position(self._shop.time())
             self._narrate("the shop is closed; replication applies the last changes")
@@ -95,10 +109,7 @@ class Demo:
         return feed
 
     def _tables(self) -> list[pb.Table]:
-        request = pb.ListTablesRequest(changefeed=_ID)
-        return sorted(
-            self._connection.stream(self._connection.tables.ListTables, request), key=lambda table: table.name
-        )
+        return sorted(self._connection.tables_of(_ID), key=lambda table: table.name)
 
     def _ddls(self) -> list[pb.Ddl]:
         return list(self._connection.stream(self._connection.ddls.ListDdl, pb.ListDdlRequest(changefeed=_ID)))
@@ -108,6 +119,24 @@ class Demo:
         checkpoint = self._feed().checkpoint
         self._start = self._start or checkpoint
         return checkpoint != self._start
+
+    def _prove(self, live: Live) -> None:
+        """While customers buy: what both sides were at one sync point is compared."""
+        since = self._shop.time()
+        self._until(live, "a sync point", lambda: self._at_a_point(since))
+        source, target = self._point.source_ts, self._point.target_ts
+        self._narrate(
+            f"a sync point, while customers buy: the source as of {source} and the target as of {target} are the same"
+        )
+        result = verified(self._connection, self._console, _ID, at=source)
+        if not result.identical:
+            raise DemoFailed(f"at the sync point {source}: {result.text}")
+        self._narrate(f"both are read there, with snapshots: {result.text}")
+
+    def _at_a_point(self, since: ClusterTime) -> bool:
+        self._point = self._feed().sync_points.newest
+        made = bool(self._point.source_ts) and ClusterTime.parse(self._point.source_ts) > since
+        return made and not self._point.excepted
 
     def _passed(self, end: Position) -> bool:
         feed = self._feed()
@@ -171,26 +200,29 @@ def _closed(ddl: pb.Ddl) -> str:
     return f"{took.total_seconds():.1f} s"
 
 
-def run(console: Console, *, files: bool = False, kafka: bool = False) -> bool:
-    """`files`, `kafka`: into messages there, from which a target is made at the end."""
+def run(*, files: bool = False, kafka: bool = False, cluster: bool = False) -> bool:
+    """`files`, `kafka`: into messages there, from which a target is made at the end. `cluster`: the shop is on two shards."""
+    console = Console()
     began = time.monotonic()
     with ExitStack() as running:
         between = "a Kafka broker, " if kafka else ""
-        console.print(f"Starting etcd, a source, a target, {between}and one Sluice node ...")
+        console.print(f"Starting etcd, a source, a target, {between}and three Sluice nodes ...")
         stack = running.enter_context(DevStack())
-        node = Node("demo", stack.etcd_endpoint, stack.directory / "node", stack.directory / "log" / "node.log")
         messages: Messages | None = MessagesInFiles(stack.directory / "files") if files else None
         if kafka:
             broker = KafkaBroker(stack.directory / "kafka", stack.directory / "log" / "kafka.log")
             messages = MessagesInTopics(running.enter_context(broker))
-        running.enter_context(node)
-        client: Client = running.enter_context(Client(stack.source_uri))
-        connection = running.enter_context(Connection(ServerAddress(server=node.address)))
-        shop = Shop(client)
+        nodes = running.enter_context(OwnerKilled(stack, _ID))
+        shop: Shop
+        if cluster:
+            shards = running.enter_context(ShardedCluster(stack.directory / "shards", stack.directory / "log"))
+            source, shop = shards.config.uri, ClusterShop(shards)
+        else:
+            source, shop = stack.source_uri, ReplicaSetShop(running.enter_context(Client(stack.source_uri)))
         running.callback(shop.close)
-        sink, routes = (stack.target_uri, _ROUTES) if messages is None else (messages.sink, "")
+        sink, routes = (stack.target_uri, _REPLICA) if messages is None else (messages.sink, "")
         outcome = verified if messages is None else ThroughMessages(stack, shop, messages).read_back
-        demo = Demo(connection, console, shop, outcome)
-        identical = demo.play(_CONFIGURATION.format(source=stack.source_uri, sink=sink) + routes)
+        demo = Demo(nodes, console, shop, outcome)
+        identical = demo.play(_CONFIGURATION.format(source=source, sink=sink) + routes)
     console.print(f"The demonstration took {time.monotonic() - began:.0f} s.")
     return identical

@@ -10,12 +10,12 @@ from pathlib import Path
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.position import Position
 from devstack.kafka.broker import KafkaBroker
-from sink.messages.feed_reader import FeedReader, StoredMessage
 from sink.messages.files.directory import Directory
-from sink.messages.files.feed_directory import FeedDirectory
-from sink.messages.files.file_reader import Reader
 from sink.messages.kafka.kafka_clients import kafka_clients
 from sink.messages.kafka.kafka_reader import KafkaReader
+from sluice_client.feed_directory import FeedDirectory
+from sluice_client.feed_reader import FeedReader, StoredMessage
+from sluice_client.file_reader import Reader
 
 
 class MessagesInFiles:

@@ -7,17 +7,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from rich.console import Console
 
 from admin.stubs.sluice.admin.v1 import verify_pb2
 from changefeed.position import Position
 from cli.channel import Connection
-from devstack.demo.shop import DATABASE, Shop
+from devstack.demo.shop import Shop
 from devstack.mongodb.server import Client
 from devstack.stack import DevStack
-from sink.messages.feed_reader import StoredMessage
+from sluice_client.feed_reader import StoredMessage
 
 _PATIENCE_SECONDS = 60.0
 _SHOWN = 150
@@ -35,8 +35,9 @@ class ShopResult(NamedTuple):
 Outcome: TypeAlias = Callable[[Connection, Console, str], ShopResult]
 
 
-def verified(connection: Connection, console: Console, changefeed: str) -> ShopResult:
-    request = verify_pb2.VerifyChangefeedRequest(changefeed=changefeed)
+def verified(connection: Connection, console: Console, changefeed: str, *, at: str = "") -> ShopResult:
+    """`at`: a sync point. Otherwise both sides as they are."""
+    request = verify_pb2.VerifyChangefeedRequest(changefeed=changefeed, at=at)
     for event in connection.stream(connection.verifications.VerifyChangefeed, request):
         if event.WhichOneof("event") == "table" and event.table.outcome != verify_pb2.VERIFY_OUTCOME_EQUAL:
             console.print(event.table)
@@ -70,7 +71,7 @@ class Messages(Protocol):
 
 
 class ThroughMessages:
-    """Makes the target from messages. The servers say themselves what a database holds: `dbHash`, and its collections with options and indexes."""
+    """Makes the target from messages."""
 
     def __init__(self, stack: DevStack, shop: Shop, messages: Messages) -> None:
         self._stack = stack
@@ -88,7 +89,8 @@ class ThroughMessages:
             check=True,
         ).stdout.strip()
         console.print(f"`sluice {' '.join(command)}` says: {said}", soft_wrap=True)
-        source, target = _held(self._stack.source_uri), _held(self._stack.target_uri)
+        with Client(self._stack.target_uri) as client:
+            source, target = self._shop.beside(client)
         if source != target:
             names = sorted(name for name in source.keys() | target.keys() if source.get(name) != target.get(name))
             return ShopResult(
@@ -115,12 +117,3 @@ class ThroughMessages:
         for message in messages:
             if message.fields["op"] == "ddl":
                 console.print(f"  {message.raw.decode()[:_SHOWN]} ..", soft_wrap=True, highlight=False)
-
-
-def _held(uri: str) -> dict[str, Any]:
-    """By table."""
-    with Client(uri) as client:
-        shop = client[DATABASE]
-        hashes = shop.command("dbHash")["collections"]
-        options = {entry["name"]: entry["options"] for entry in shop.list_collections()}
-        return {name: (hashes[name], options[name], shop[name].index_information()) for name in hashes}

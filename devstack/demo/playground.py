@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from pathlib import Path
 
 from rich.console import Console
 
@@ -15,29 +16,24 @@ In another terminal, in this directory:
 
     source .venv/bin/activate
     export SLUICE_SERVER={server}
+    export SOURCE='{source}'
+    export TARGET='{target}'
 
-Insert documents at the source, replicate its database `shop`, and watch (Ctrl-C ends it):
+docs/tutorial.md goes on from here, for fifteen minutes. In short:
 
-    python -c "from pymongo import MongoClient as C; C('{source}').shop.orders.insert_many([{{'n': n}} for n in range(1000)])"
-    sluice changefeed create --id play --source '{source}' --sink '{target}' --start initial --tables 'shop.*'
+    sluice changefeed create --id play --source "$SOURCE" --sink "$TARGET" --tables 'shop.*'
     sluice changefeed watch play
-
-Create an index at the source, then check the result:
-
-    python -c "from pymongo import MongoClient as C; C('{source}').shop.orders.create_index('n')"
-    sluice table list play
-    sluice ddl list play
-    sluice verify play
 """
 
 
-def keep(console: Console) -> None:
-    """Runs until Ctrl-C or SIGTERM."""
+def keep(data: Path | None = None) -> None:
+    """Runs until Ctrl-C or SIGTERM. With `data`, data and logs stay there, and the next start goes on with them."""
+    console = Console()
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopped.set())
     console.print("Starting etcd, a source, a target and one Sluice node ...")
-    with DevStack() as stack:
+    with DevStack(data.expanduser().absolute() if data else None) as stack:
         directory, log = stack.directory / "node", stack.directory / "log" / "node.log"
         with Node("play", stack.etcd_endpoint, directory, log) as node:
             addresses = {
@@ -46,6 +42,7 @@ def keep(console: Console) -> None:
                 "etcd": stack.etcd_endpoint,
                 "node": node.address,
                 "http": node.http,
+                "console": node.console,
                 "logs": str(log.parent),
             }
             for name, value in addresses.items():

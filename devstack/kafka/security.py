@@ -1,4 +1,5 @@
-"""`KafkaSecurity`: users with passwords (SASL/PLAIN) who may do only what an ACL allows; with TLS if there are certificates.
+"""`KafkaSecurity`: users with passwords (SASL/PLAIN), or with tokens that nobody has signed, who may do only what an ACL allows; with TLS if there are
+certificates.
 
 Clients then need a certificate, too: any that the CA has signed, for example the broker's.
 """
@@ -13,6 +14,7 @@ from devstack.mongodb.security import ADMINISTRATOR, TlsFiles
 
 ClientSettings: TypeAlias = dict[str, str | int | float | bool]
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 _AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
@@ -32,9 +34,10 @@ class KafkaSecurity:
         own = f'username="{ADMINISTRATOR}" password="{self.passwords[ADMINISTRATOR]}"'
         users = " ".join(f'user_{name}="{password}"' for name, password in self.passwords.items())
         found = {
-            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
             "listener.name.client.plain.sasl.jaas.config": f"{_PLAIN} {own} {users};",
+            "listener.name.client.oauthbearer.sasl.jaas.config": f'{_OAUTH} unsecuredLoginStringClaim_sub="{ADMINISTRATOR}";',
             "authorizer.class.name": _AUTHORIZER,
             "super.users": f"User:{ADMINISTRATOR};User:ANONYMOUS",  # anonymous is the controller's listener
         }

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, held_by
 from changefeed.table import TableId
@@ -114,26 +113,3 @@ def changefeed_checkpoint(
     """
     first_open = min((at.position for at in records if at.open and at.position not in not_awaited), default=resolved)
     return min(first_open, resolved if tables is None else tables)
-
-
-def check_invariants(
-    gate: BarrierDecision, records: Iterable[DdlRecord], checkpoint_of: CheckpointOf, waiting: Waiting = NOTHING
-) -> None:
-    """What must hold after every decision. The tests call it after every step."""
-    open_records = [record for record in records if record.open]
-    for table, position in gate.held.items():
-        if position >= gate.position:
-            raise InvariantError(f"table {table} is held at {position}, which is not below the barrier {gate.position}")
-        if not any(table in record.scope.tables for record in open_records):
-            raise InvariantError(f"table {table} is held at {position}, but no open DDL touches it")
-    for record in open_records:
-        for table in record.scope.tables:
-            barrier = gate.held.get(table, gate.position)
-            if not record.background and barrier > record.position:
-                raise InvariantError(f"barrier {barrier} of table {table} is past {record.event}, which is not done")
-    for record in gate.runnable:
-        for table in record.scope.tables:
-            checkpoint = checkpoint_of(table)
-            reached = checkpoint == record.position or (checkpoint is not None and record.background)
-            if not reached and not waiting.passes(record, table):
-                raise InvariantError(f"{record.event} may run, but table {table} is at {checkpoint}")

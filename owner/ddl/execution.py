@@ -163,16 +163,18 @@ def translated(record: DdlRecord, tip: SchemaVersions, configuration: Configurat
         before = [schema for schema in before if configuration.routes.target(schema.name) in named]
     if (refused := shown_otherwise(event, configuration)) and not record.drops:
         raise DdlRefused(refused)
-    if refused := not_explained(event) or not_replicable(event, configuration, capture):
+    if refused := not_explained(record) or not_replicable(event, configuration, capture):
         raise DdlRefused(refused)
     translate = dropped_instead if record.drops else downstream
     event = replace(event, drop_target=None) if record.taken else event
     return translate(event, Routing.of(route, before))
 
 
-def not_explained(event: DdlEvent) -> str:
+def not_explained(record: DdlRecord) -> str:
     """Why a DDL is refused that does not fit what is known of its tables. Empty for any other DDL."""
-    return f"{event}: it does not fit what is known of its tables; {ANEW}" if event.type is DdlType.UNKNOWN else ""
+    if record.event.type is not DdlType.UNKNOWN:
+        return ""
+    return f"{record.event}: {record.note or 'it does not fit what is known of its tables'}; {ANEW}"
 
 
 def not_replicable(event: DdlEvent, configuration: Configuration, capture: Capture) -> str:

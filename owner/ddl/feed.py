@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
 import structlog
 
@@ -159,7 +158,7 @@ class DdlFeed:
                     runner.subscriptions.clear()
             self._retire_if_idle(runner)
 
-    def _fail(self, runner: _Runner, error: SluiceError, *, ended: bool) -> None:
+    def _fail(self, runner: _Runner, error: SluiceError, ended: bool) -> None:
         """`ended`: the runner stops, and nobody joins it any more."""
         with self._lock:
             for subscription in runner.subscriptions:
@@ -179,10 +178,6 @@ def _near(resolved: Position, start: Position) -> bool:
     return resolved <= start and start.ts.seconds - resolved.ts.seconds <= _NEAR_SECONDS
 
 
-class _Fail(Protocol):
-    def __call__(self, runner: _Runner, error: SluiceError, *, ended: bool) -> None: ...
-
-
 class _Runner:
     """A thread with a watch. The feed's lock guards all public members except `start`, `stop`, `wait` and `alive`."""
 
@@ -191,7 +186,7 @@ class _Runner:
         open_watch: Callable[[Position], DdlWatch],
         start: Position,
         deliver: Callable[[_Runner, DdlBatch, datetime], None],
-        fail: _Fail,
+        fail: Callable[[_Runner, SluiceError, bool], None],
     ) -> None:
         self.subscriptions: list[Subscription] = []
         self.resolved = start
@@ -255,4 +250,4 @@ class _Runner:
         if not self.alive:
             return  # there are no subscriptions any more, and the client may be closed already
         _log.warning("ddl_watch_failed", code=error.code, error=str(error), resolved=str(self.resolved))
-        self._fail(self, error, ended=ended)
+        self._fail(self, error, ended)

@@ -149,7 +149,7 @@ def _as_ours(error: Exception, job: Observe | Apply) -> SluiceError:
         return error
     _log.error("ddl_job_broke", ddl=str(job.record.event), exc_info=error)
     return InvariantError(
-        f"{job.record.event}: {redacted(repr(error))}; leave its table out (filter.tables) by `sluice changefeed update`, and take it in again: then it "
+        f"{job.record.event}: {redacted(repr(error))}; leave its table out (filter.tables) by `sluice changefeed update`, drop it at the target, and take it in again: then it "
         "is copied as it is by then"
     )
 

@@ -36,7 +36,7 @@ from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import EMPTY
 from changefeed.documents.row_key import key_text
 from changefeed.errors import InvariantError, NameTaken, SluiceError, SourceUnsupported
-from changefeed.event import DdlEvent, DdlType
+from changefeed.event import NOT_FOLLOWED, DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Scope
@@ -48,8 +48,8 @@ from schema_store.versions import SchemaVersions
 _MOST_SHOWN = 1000
 """Characters of a command in a message."""
 ANEW = (
-    "nothing of it was done, and its tables stand still here: leave them out (filter.tables) by `sluice changefeed update`, and take them in again: "
-    "then they are copied"
+    "nothing of it was done, and its tables stand still here: leave them out (filter.tables) by `sluice changefeed update`, drop them at the target, and "
+    "take them in again: then they are copied"
 )
 
 
@@ -142,6 +142,7 @@ class DdlClassifier:
                 names=frozenset(map(self.routes.target, names)),
             ),
             refused=replace(ErrorReport.of(error, seen_at), message=f"{error}; {ANEW}"),
+            note=str(error),
             seen_at=seen_at,
         )
 
@@ -224,11 +225,14 @@ def _names(event: DdlEvent, touched: Iterable[TableSchema]) -> Iterable[TableNam
 
 def _refuse_unknown(event: DdlEvent) -> None:
     """An unknown command may have changed rows or tables of its database."""
-    if event.type is DdlType.UNKNOWN:
-        raise SourceUnsupported(
-            f"{event.table or event.db} at {event.position}: expected a command that this release can read, found "
-            f"{key_text(event.description.raw)[:_MOST_SHOWN]}, which cannot be skipped"
-        )
+    if event.type is not DdlType.UNKNOWN:
+        return
+    if (why := event.description.decode().get(NOT_FOLLOWED)) is not None:
+        raise SourceUnsupported(f"{event.table or event.db} at {event.position} cannot be followed: {why}")
+    raise SourceUnsupported(
+        f"{event.table or event.db} at {event.position}: expected a command that this release can read, found "
+        f"{key_text(event.description.raw)[:_MOST_SHOWN]}, which cannot be skipped"
+    )
 
 
 def _refuse_new_identity(event: DdlEvent) -> None:

@@ -32,7 +32,7 @@ from changefeed.errors import ConfigurationError
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
-from changefeed.table import TableId, TableKind, TableSchema
+from changefeed.table import TableId, TableSchema
 from owner.ddl.stragglers import known_tables, named_tables, nameless
 from schema_store.store import MAX_OPERATIONS, FoldStep, SchemaStore, fold
 
@@ -88,17 +88,8 @@ def plan(
     )
 
 
-def without_doubles(found: Iterable[TableSchema], living: Iterable[TableSchema]) -> tuple[TableSchema, ...]:
-    """A time series that an earlier release took in as a view stays one, until it is taken out."""
-    views = {schema.name for schema in living if schema.kind is TableKind.TIMESERIES and not schema.bucketed}
-    return tuple(schema for schema in found if not (schema.bucketed and schema.name in views))
-
-
 def in_the_way(
-    filter: Filter,
-    position: Position,
-    records: Iterable[DdlRecord],
-    but: AbstractSet[TableId] = frozenset(),
+    filter: Filter, position: Position, records: Iterable[DdlRecord], but: AbstractSet[TableId] = frozenset()
 ) -> list[DdlRecord]:
     """The open DDLs that stay wanted, except those of some tables alone."""
     return [
@@ -134,7 +125,7 @@ def with_free_names(
 def waits_for(blocking: Sequence[DdlRecord]) -> str:
     return (
         f"filter.tables: {blocking[0].event} is not done, and tables change only when no DDL of a wanted table is open ({len(blocking)} are "
-        "open, `sluice ddl list`); answer those that were refused, or update the changefeed to the tables of before"
+        "open, `sluice ddl list`); answer those that were refused, leave their tables out, too, or update the changefeed to the tables of before"
     )
 
 

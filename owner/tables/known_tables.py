@@ -33,11 +33,7 @@ class SettledNames:
 class KnownTables:
     """`tip`: the versions with every DDL seen, done or not. `replicated`: the tables after the settled DDLs, `beside` those copied beside the target's."""
 
-    def __init__(
-        self,
-        bases: Mapping[TableId, TableSchema],
-        records: Iterable[DdlRecord],
-    ) -> None:
+    def __init__(self, bases: Mapping[TableId, TableSchema], records: Iterable[DdlRecord]) -> None:
         records = list(records)
         self._settled = SchemaStore.from_records(bases.values(), records)
         self.names = SettledNames(self._settled.versions)

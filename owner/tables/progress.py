@@ -150,6 +150,23 @@ class TableProgress:
             return uncovered.position if uncovered else self.nodes[node].assignment.tables[table].start
         return report.released.get(table, report.of(table))
 
+    def elsewhere(self, place: Position, most: int) -> AbstractSet[TableId] | None:
+        """The tables that are not known to be at the place. None: more than so many. Visits those that are named."""
+        found = set(self.unassigned)
+        for node, state in self.nodes.items():
+            report = state.report
+            named = set(self._uncovered[node])
+            if report is not None:
+                named |= report.exceptions.keys() | report.released.keys()
+            if report is None or report.checkpoint != place:
+                if len(state.assignment.tables) > most + len(named):
+                    return None
+                named |= state.assignment.tables.keys()
+            found |= {table for table in named if self.home.get(table) == node and self.of(table) != place}
+            if len(found) > most + len(self.ended):
+                return None
+        return found & self.tables.keys()
+
     def released(self, table: TableId) -> bool:
         """Whether the table's node was asked to give it up, and reports that it has."""
         node = self.home[table]
@@ -167,17 +184,18 @@ class TableProgress:
 
     def failed(self, run: int) -> Iterator[tuple[TableId, NodeId, ErrorReport]]:
         """The tables that cannot go on in this run, as the nodes that have them say."""
-        for node, state in self.nodes.items():
-            if state.report is not None and state.report.run == run:
-                for table, error in state.report.failed.items():
-                    if self.home.get(table) == node and table in self.tables and table not in self._uncovered[node]:
-                        yield table, node, error
+        return self._told(run, lambda report: report.failed)
 
     def retried(self, run: int) -> Iterator[tuple[TableId, NodeId, ErrorReport]]:
         """The tables that fail again and again while others of their nodes go on."""
+        return self._told(run, lambda report: report.retried)
+
+    def _told(
+        self, run: int, errors: Callable[[PositionReport], Mapping[TableId, ErrorReport]]
+    ) -> Iterator[tuple[TableId, NodeId, ErrorReport]]:
         for node, state in self.nodes.items():
             if state.report is not None and state.report.run == run:
-                for table, error in state.report.retried.items():
+                for table, error in errors(state.report).items():
                     if self.home.get(table) == node and table in self.tables and table not in self._uncovered[node]:
                         yield table, node, error
 

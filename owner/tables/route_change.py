@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from changefeed.config.tables.routes import Routes
+from changefeed.printable import named
 from changefeed.records.ddl import TargetRename
 from changefeed.table import TableKind, TableName, TableSchema
 
 _COPY = "write --routes copy"
-_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +75,8 @@ def rename_problems(places: Iterable[Place]) -> Iterator[str]:
 def undecided(places: Iterable[Place]) -> str:
     """For a user who has not said how tables come to their new names."""
     moving = sorted((place for place in places if place.moves), key=lambda place: place.at)
-    named = ", ".join(f"{place.at} becomes {place.to}" for place in moving[:_MOST_NAMED])
-    more = f", and {len(moving) - _MOST_NAMED} more" if len(moving) > _MOST_NAMED else ""
     return (
-        f"routes: {named}{more} at the target. Their rows are under the old names; write --routes rename, and the target's tables are renamed, or "
+        f"routes: {named(f'{place.at} becomes {place.to}' for place in moving)} at the target. Their rows are under the old names; write --routes rename, and the target's tables are renamed, or "
         "--routes copy, and the tables are copied anew from the source, while what has the old names stays"
     )
 

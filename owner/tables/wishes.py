@@ -14,7 +14,7 @@ The first column is what this decision knows, the second its action:
     a user asks to resume a table of a refused DDL     Resume: the DDL is tried again
     a straggler has caught up                          Forget
     a straggler has ended                              Forget, once no node has it: until then its node would go on with it
-    a user asks to copy a table anew                   DDLs of Sluice's own (`recopy.py`), which answer it
+    a user asks to copy a table anew                   DDLs of Sluice's own, which answer it
     a user asks for what cannot be                     Forget: the table has ended or is about to, its history is lost, or its name is taken
 """
 
@@ -35,7 +35,7 @@ from changefeed.records.ddl import DdlRecord, DdlState
 from changefeed.records.node import NodeId
 from changefeed.records.requests import TableVerb
 from changefeed.records.status import Straggler
-from changefeed.table import TableId
+from changefeed.table import COPY_ANEW, TableId
 from owner.ddl.stragglers import SKIPPABLE, StoredStraggler, Waiting, known_tables, name_is_taken, nameless
 from owner.tables.progress import TableProgress
 
@@ -321,6 +321,4 @@ def outgrown(
 
 
 def _lost(count: int) -> HistoryLost:
-    return HistoryLost(
-        f"it stands still, and {count} DDLs of it wait, more than are kept; have it copied anew: `sluice table recopy`"
-    )
+    return HistoryLost(f"it stands still, and {count} DDLs of it wait, more than are kept; {COPY_ANEW}")

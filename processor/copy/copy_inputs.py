@@ -30,6 +30,8 @@ class CopySurroundings:
     schemas: SchemaVersions
     lanes: Lanes
     limits: LaneLimits
+    apart: bool
+    """The sink takes a copy apart from the changes."""
 
 
 def inputs_of(
@@ -42,7 +44,6 @@ def inputs_of(
     chunks = {copy.number_from(step.range.lower): step.not_before for step in reading} if copy else {}
     keeps = configuration.on_occupied is OnOccupied.KEEP
     alone = schema.own_target or not (keeps or configuration.routes.may_share(schema.name))
-    messages = configuration.sink_traits.keeps_messages
     held_at = barrier.held.get(table)
     meeting = [record for record in stored.ddls() if table in record.scope.tables] if held_at else []
     holding = [record for record in meeting if record.position == held_at]
@@ -60,9 +61,9 @@ def inputs_of(
         index_to_come=bool(to_come),
         index_begun=max(begun, default=None),
         running=chunks,
-        others=not alone and not messages,
-        follow_after=around.limits.copy_follows_after if held_at is None and alone and not messages else None,
-        indexed=not messages and _indexed(copy, around.schemas, table),
+        others=not alone and not around.apart,
+        follow_after=around.limits.copy_follows_after if held_at is None and alone and not around.apart else None,
+        indexed=not around.apart and _indexed(copy, around.schemas, table),
         catching_up=lanes.busy(table),
         parallelism=room + len(chunks),
     )

@@ -14,7 +14,7 @@ document 7 would stay at the target for good.
 
 Nothing is recorded here. A chunk counts once its driver has recorded it, and the next attempt removes everything that an unrecorded
 attempt has left. Where several tables share one target name, or rows from before are kept, nothing can be removed. There, all changes
-since the start of the copy are replayed on the chunk, and deletes are applied though the chunk is missing (docs/decisions/0107).
+since the start of the copy are replayed on the chunk, and deletes are applied though the chunk is missing (docs/why/copy.md).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
             if resources.copy_log is not None:
                 if step.first_from is not None:
                     resources.copy_log.begin([(replace(step.schema, valid_from=step.first_from), creation.name)])
-                resources.copy_log.recopy(step.schema.id, creation.name, step.at)
+                resources.copy_log.emptied(step.schema.id, creation.name, step.at)
             make_empty(creation, resources.ddl, _others(resources, step, creation.name))
     return None
 

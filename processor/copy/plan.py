@@ -14,7 +14,7 @@ Indexes are built after `CatchUp`: only then does the target's table equal the s
 moved may be in two documents, one copied before and one after.
 
 The checkpoint of a table in copy stays at the copy's start until `CatchUp`, unless the copy takes long: then it follows, so that the source's
-oplog need not reach back to that start (`follows_to`, docs/decisions/0055).
+oplog need not reach back to that start (`follows_to`, docs/why/copy.md).
 
 A chunk read at T contains the effect of DDLs before T. These may be unknown when the chunk is read, so the copy does not build on its
 chunks before the barrier has passed all of them. Policies for a DDL that holds the table at D, in order of precedence:

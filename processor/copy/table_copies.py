@@ -85,8 +85,10 @@ class _Begun:
 class TableCopies:
     """For the processor's thread."""
 
-    def __init__(self, id: ChangefeedId, layout: Layout, limits: LaneLimits) -> None:
+    def __init__(self, id: ChangefeedId, layout: Layout, limits: LaneLimits, *, apart: bool) -> None:
+        """`apart`: the sink takes a copy apart from the changes, and each change."""
         self._limits = limits
+        self._apart = apart
         self.known = KnownCopies(id, layout)
         self._begun: dict[TableId, list[_Begun]] = {}
         self._uncleared: set[TableId] = set()
@@ -106,6 +108,9 @@ class TableCopies:
         return any(task.done() for task in self._tasks())
 
     def ranges(self, tables: Iterable[TableId]) -> dict[TableId, CopiedRanges]:
+        """What their windows may leave out, since their copies have it."""
+        if self._apart:
+            return {}
         copies = {table: self.known.get(table) for table in tables}
         return {
             table: replace(copy.ranges, uncleared=table in self._uncleared)
@@ -130,7 +135,8 @@ class TableCopies:
         the windows of the tables that follow need not wait for Spark.
         """
         self._forget_others(stored)
-        tick, around = CopyTick(), CopySurroundings(stored=stored, schemas=schemas, lanes=lanes, limits=self._limits)
+        tick = CopyTick()
+        around = CopySurroundings(stored=stored, schemas=schemas, lanes=lanes, limits=self._limits, apart=self._apart)
         running = sum(not task.done() for task in self._tasks())
         sharing: TaskSharing[PlannedStep] = TaskSharing(stored.configuration.pipeline.parallelism - running)
         calmly: TaskSharing[PlannedStep] = TaskSharing(1 - self._running_beside())

@@ -4,6 +4,8 @@ Policies, in order of precedence:
 - LeavingTableGetsNoJob
 - HeldTableWaitsAtItsBarrier, and holds no other table
 - OneJobForTheDefaultLane: it has all tables at the default checkpoint, and starts as soon as the barrier is ahead of that checkpoint
+- NamedTablesAreTheDefaultLaneToo: where DDLs hold all tables, as after each of many DDLs of one name, its job has those that are near, and its
+  own window is empty. So their windows go to the task that stays
 - NearTableJoinsTheDefaultJob: a near table waits for the running default job to end instead of getting a job of its own
 - ApartTablesHaveJobsOfTheirOwn: they come first, as a failure or a slow table is found by them, and never join other tables
 - UnsettledTableReachesFurther: its window is as wide as it has to be, wherever the other windows of its lane end, and is not ended early
@@ -66,12 +68,15 @@ def plan(lanes: Lanes, barrier: Barrier, paces: Paces, limits: LaneLimits) -> li
     idle = {table: at for table, at in idle.items() if table not in apart}
     end = paces.default.end_of(lanes.checkpoint, barrier.position)
     near = {table: at for table, at in idle.items() if _apart(at, lanes.checkpoint) <= limits.near_seconds}
-    if lanes.default_job is None and end > lanes.checkpoint and len(lanes.tables) > len(checkpoints):
+    if lanes.default_job is None and end > lanes.checkpoint:
         windows = {
             table: Window(at, max(at, _end(lanes, table, end, barrier) if table in near else at))
             for table, at in checkpoints.items()
         }
-        jobs.append(_job(lanes, 0, Window(lanes.checkpoint, end), lanes.tables, windows, barrier))
+        plain = len(lanes.tables) > len(checkpoints)
+        if plain or any(not window.empty for window in windows.values()):
+            window = Window(lanes.checkpoint, end if plain else lanes.checkpoint)
+            jobs.append(_job(lanes, 0, window, lanes.tables, windows, barrier))
     if lanes.default_job is not None or jobs:
         idle = {table: at for table, at in idle.items() if table not in near}
     beside = len(lanes.running) - (lanes.default_job is not None)

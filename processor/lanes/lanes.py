@@ -19,7 +19,7 @@ A worked example: tables a, b, c at 100; near means 10 seconds, a window is 60 w
 A job is one attempt. `finished` moves the checkpoints of its tables. `failed` moves nothing, but what the job may have applied is
 replay from then on (see `replay_of`). A table is unsettled when its window ended within its replay and some of its rows wait for later
 events that the target may contain already. It keeps its checkpoint, and its next window is twice as wide, until a window contains all
-such events (docs/decisions/0010).
+such events (docs/why/order-and-replay.md).
 
 **Apart.** A table that cannot keep up, or that may be the cause of a failure, does not set the pace of the others: it is replicated apart
 (`apart_lane.py`).
@@ -234,23 +234,6 @@ class Lanes:
         """Any part of the job's windows may have been applied. Tables that the job did not have keep their replay; they are named for that."""
         job, ended = self._ended(number)
         return _compacted(_replaying(ended, job, default=job is self.default_job))
-
-    def check(self) -> None:
-        for number, job in enumerate(self.running):
-            for table in self.tables & (job.tables | job.own_windows.keys()):
-                window = job.of(table)
-                if window and window.start != self.checkpoint_of(table):
-                    raise InvariantError(
-                        f"job {job.number}, table {table}: expected a window from its checkpoint, observed one from {window.start}"
-                    )
-                if window and any(other.of(table) for other in self.running[:number]):
-                    raise InvariantError(f"table {table} is in two running jobs")
-        apart = [table for lane in self.apart for table in lane.tables]
-        if len(apart) != len(set(apart)):
-            raise InvariantError("apart lanes: expected no table in two of them")
-        named = self.exceptions.keys() | self.leaving | self.own_replay.keys() | self.reach.keys()
-        if not self.tables >= (named | set(apart)):
-            raise InvariantError("named tables: expected assigned tables only, observed one that is not assigned")
 
     def _ended(self, number: int) -> tuple[LaneJob, Lanes]:
         [job] = [job for job in self.running if job.number == number]

@@ -89,13 +89,7 @@ class Fitness:
         failures = self.failures + 1
         pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)
         failed = self._unfit(error, now) if self.ready and failures >= _FATAL else self
-        return replace(
-            failed,
-            error=error,
-            failures=failures,
-            running_since=None,
-            probe_at=now + pause.total_seconds(),
-        )
+        return replace(failed, error=error, failures=failures, running_since=None, probe_at=now + pause.total_seconds())
 
     def looked(self, now: float) -> Fitness:
         """Time has passed. A probe that does not answer is as bad as one that fails."""

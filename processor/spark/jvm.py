@@ -4,11 +4,11 @@ Spark itself waits for executors without end: for workers that are down, for cor
 standalone master that keeps no state, for executors of an application that the master has forgotten. Only a new application ends the last of
 these, and it does no harm in the others. Until then nothing of the jobs has begun.
 
-What Spark's driver writes to standard error becomes lines of the node's own log, where that is JSON:
+What Spark's driver writes to standard error becomes lines of the node's own log:
 
     26/11/23 04:10:00 WARN Utils: Your hostname    Spark        an event spark_logged, with level, logger and text
     WARNING: Using incubator modules               Java         an event spark_wrote, with the text; a line of a stack trace too
-    {"event": "row_deviated", ...}                 a worker     as it is: the lines of workers go through Spark's driver
+    {"event": "row_deviated", ...}                 a worker     as it is: the lines of workers go through Spark's driver, in the node's form
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from resource import getpagesize
-from typing import IO
+from typing import IO, Any
 
 import structlog
 from pyspark import SparkContext
@@ -118,7 +118,12 @@ def tell(line: str) -> None:
         _log.info("spark_wrote", text=line)
 
 
+_FOR_PEOPLE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z \[[a-z]+ *\] ")
+
+
 def _of_a_worker(line: str) -> bool:
+    if _FOR_PEOPLE.match(line):
+        return True
     try:
         entry = json.loads(line)
     except ValueError:
@@ -142,9 +147,17 @@ class SparkHealth:
     workers_resident: int
 
 
+def java_of(context: SparkContext) -> Any:
+    """Raises `ConnectionError` once another thread has stopped the context."""
+    java = context._jsc  # noqa: SLF001 - there is no public attribute for it
+    if java is None:
+        raise ConnectionError("Spark has stopped meanwhile")
+    return java.sc()
+
+
 def health_of(context: SparkContext, slots: int) -> SparkHealth:
     """Asks the JVM. Errors are py4j's own."""
-    java, machine, gateway = context._jsc.sc(), context._jvm, context._gateway  # noqa: SLF001 - there are no public attributes for them
+    java, machine, gateway = java_of(context), context._jvm, context._gateway  # noqa: SLF001 - there are no public attributes for them
     assert machine is not None
     assert gateway is not None
     runtime, jvm = machine.java.lang.Runtime.getRuntime(), gateway.proc.pid

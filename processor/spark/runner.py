@@ -37,9 +37,9 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 from changefeed.errors import PipelineUnavailable, SluiceError
-from credentials.logging import VARIABLE, LogFormat
+from credentials.logging import VARIABLE
 from processor.spark.cause import cause_of
-from processor.spark.jvm import ExecutorWatch, JvmLog, SparkHealth, health_of
+from processor.spark.jvm import ExecutorWatch, JvmLog, SparkHealth, health_of, java_of
 from processor.spark.settings import SparkSettings
 from processor.task.channel import Switchboard
 
@@ -138,7 +138,7 @@ class SparkRunner:
         if context is None:
             return
         try:
-            context.cancelJobGroup(str(group))
+            java_of(context).cancelJobGroup(str(group))
         except _FAILURES as error:
             _log.warning("spark_job_not_cancelled", group=str(group), error=str(error).partition("\n")[0])
 
@@ -231,9 +231,7 @@ class SparkRunner:
         settings = self._settings.all()
         try:
             conf = SparkConf().setAll(list(settings.items()))
-            context = SparkContext(
-                conf=conf, gateway=_gateway(conf) if settings.get(_LOG_FORMAT) == LogFormat.JSON else None
-            )
+            context = SparkContext(conf=conf, gateway=_gateway(conf) if _LOG_FORMAT in settings else None)
         except _FAILURES as error:
             raise PipelineUnavailable(f"Spark, start: {self._not_started()}: {cause_of(error)}") from error
         context.pythonExec = self._settings.python
@@ -286,7 +284,7 @@ def _ended(context: SparkContext) -> bool:
 def _stopped(context: SparkContext) -> bool:
     """A cluster may end an application: its master cannot be reached, or too many of its executors have failed."""
     try:
-        return bool(context._jsc.sc().isStopped())  # noqa: SLF001 - Python does not learn of it
+        return bool(java_of(context).isStopped())  # Python does not learn of it
     except _FAILURES:
         return False  # the JVM is about to die
 
@@ -299,7 +297,7 @@ def _dead(context: SparkContext) -> bool:
 
 def _slots(context: SparkContext) -> int:
     """`defaultParallelism` says 2 where an executor has one core, or where there is no executor."""
-    java = context._jsc.sc()  # noqa: SLF001 - as above
+    java = java_of(context)
     return int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile()))
 
 

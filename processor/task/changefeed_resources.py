@@ -51,12 +51,7 @@ class Ends:
 
 class ChangefeedResources:
     def __init__(
-        self,
-        context: JobContext,
-        ends: Ends,
-        permit: Permit,
-        turns: Turns,
-        asked: Callable[[], ChangefeedInfo],
+        self, context: JobContext, ends: Ends, permit: Permit, turns: Turns, asked: Callable[[], ChangefeedInfo]
     ) -> None:
         """`asked` reads from etcd what the user wants."""
         configuration = context.configuration
@@ -72,7 +67,9 @@ class ChangefeedResources:
         self.sink = open_sink(as_written, context.secret_files, kept=ends.connection)
         reading = read_options(configuration)
         self.rows = self.source.rows(
-            context.schemas.names(), context.schemas.by_uuid(), replace(reading, whole_keys=self.sink.whole_keys)
+            context.schemas.names(),
+            context.schemas.by_uuid(),
+            replace(reading, whole_keys=self.sink.whole_keys, about=self.sink.every_change),
         )
         columns_of = cache(self._columns_of)
         self.mounter = Mounter(
@@ -81,7 +78,7 @@ class ChangefeedResources:
             self.rows.update_of,
             MountOptions(
                 order_by=configuration.pipeline.order_by,
-                about_of=self.rows.about_of if reading.about else None,
+                about_of=self.rows.about_of if self.sink.every_change else None,
                 images=configuration.images,
             ),
             columns_of,
@@ -96,7 +93,7 @@ class ChangefeedResources:
             several_shards=context.capture is Capture.SHARD_OPLOGS,
         )
         self.writer = self.sink.writer(self._terms)
-        self.folds = self.sink.traits.folds
+        self.folds = not self.sink.every_change
 
     def _columns_of(self, name: TableName) -> Columns | None:
         key_of = partial(hash_key, files=self.context.secret_files)

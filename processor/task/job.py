@@ -83,11 +83,6 @@ class JobSpec:
     settled: bool = False
     """Its window may take long: its share has settled."""
 
-    @classmethod
-    def of(cls, attempt: str, job: LaneJob, held: Held, copied: Mapping[TableId, CopiedRanges]) -> JobSpec:
-        lean = replace(job, tables=frozenset())
-        return cls(attempt=attempt, job=lean, default=bool(job.tables), held=held, copied=copied)
-
     def whole(self, tables: AbstractSet[TableId]) -> LaneJob:
         """The job with the context's tables, if it is a job of the default lane."""
         return replace(self.job, tables=tables) if self.default else self.job

@@ -41,9 +41,9 @@ from sink.ddl import (
     Skip,
     Together,
 )
-from sink.messages.message_key import pos_of
 from sink.messages.row_message import NOTHING_ELSE, OfTable
 from sink.row import RowChange, RowDetails, TargetTable
+from sluice_client.pos import pos_of
 
 Fields: TypeAlias = dict[str, Any]
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -56,6 +56,8 @@ _BEFORE = b"\x03fullDocumentBeforeChange\0"
 _WALL = Struct("<10sq")
 _FULL, _KEY, _UPDATE = b"\x03fullDocument\0", b"\x03documentKey\0", b"\x03updateDescription\0"
 INSERT = RowType.INSERT.value
+_NONE_REMOVED = b"\x04removedFields\0\x05\0\0\0\0\0"
+_LESS = len(NOTHING_ELSE) - len(_NONE_REMOVED)
 
 
 class ChangeEvents:
@@ -106,10 +108,14 @@ def _beside(details: RowDetails) -> bytes:
 
 
 def server_update(update: bytes) -> bytes:
-    """As a change stream shows it. `upsert` is left out: an operation of a large transaction does not say whether it inserted."""
+    """As a change stream shows it, but without an empty `truncatedArrays`, which servers before 4.7 do not have and MongoDB's connector refuses up to
+    1.13. `upsert` is left out: an operation of a large transaction does not say whether it inserted.
+    """
     if update.endswith(NOTHING_ELSE):
-        return update
+        return b"".join(((len(update) - _LESS).to_bytes(4, "little"), update[4 : -len(NOTHING_ELSE)], _NONE_REMOVED))
     fields = {name: value for name, value in RawBSONDocument(update, RAW).items() if name != "upsert"}
+    if not fields.get("truncatedArrays"):
+        fields.pop("truncatedArrays", None)
     return bson.encode(fields | {"removedFields": removed_fields(fields)})
 
 
@@ -158,7 +164,7 @@ def _described(record: DdlRecord, ddl: DownstreamDdl) -> tuple[DdlType | None, F
         case DropTables():
             return DdlType.DROP, _names(ddl.names[0]), {}
         case Together():
-            raise DdlUnsupported(f"{event}: an event sink has no copies beside a table; recopy is not offered for it")
+            raise DdlUnsupported(f"{event}: an event sink has no copies beside a table")
 
 
 def _names(name: TableName) -> Fields:

@@ -1,6 +1,6 @@
 r"""The formats of messages, `DebeziumFormat`, `SluiceFormat` and `MongoFormat`; `message_format` gives the one that a sink's options ask for. Pure.
 
-`debezium`: envelopes as Debezium's connector for MongoDB writes them, without their schemas.
+`debezium`: envelopes as Debezium's connector for MongoDB writes them; with `schemas` each is {"schema": {..}, "payload": {..}}, keys too.
 
     key       {"id": "7"}
     insert    {"before": null, "after": "{\"_id\": 7,\"n\": 1}", "updateDescription": null, "source": {..}, "op": "c", "ts_ms": .., "transaction": null}
@@ -23,11 +23,11 @@ are those of the format `sluice`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from json.encoder import encode_basestring_ascii
+from json.encoder import JSONEncoder, encode_basestring
 
 import bson
+from bson.binary import UUID_SUBTYPE, Binary
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
@@ -39,21 +39,23 @@ from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
 from sink.messages.change_event import RAW, ChangeEvents, ddl_event, removed_fields
-from sink.messages.extended_json import COMPACT, RELAXED, SPACED, STRICT, first_value, to_json
+from sink.messages.debezium_schema import key_schema, value_schema
 from sink.messages.message import (
     Message,
     copy_end_message,
     ddl_message,
-    recopy_message,
+    emptied_message,
     schema_message,
     watermark_message,
 )
 from sink.messages.message_format import KeyedMessage, MessageFormat, RowHeaders, headers_of
-from sink.messages.message_key import AFTER_ALL, keys_json, message_key, pos_of
+from sink.messages.message_key import keys_json, message_key
 from sink.messages.row_message import COPIED, OPS, OfTable, event_pos, row_encoder
 from sink.messages.shaped_json import ShapedJson
 from sink.receipt import CopyEnd
 from sink.row import RowChange, RowDetails, TargetTable
+from sluice_client.extended_json import COMPACT, RELAXED, SPACED, STRICT, first_value, to_json
+from sluice_client.pos import AFTER_ALL, pos_of
 
 _OPS: Mapping[RowType, str] = {
     RowType.INSERT: "c",
@@ -62,8 +64,10 @@ _OPS: Mapping[RowType, str] = {
     RowType.DELETE: "d",
 }
 _READ = "r"
+_NO_SESSION = '"lsid": null, "txnNumber": null, "wallTime": null'
 _NO_DETAILS = RowDetails()
-_quoted = encode_basestring_ascii
+_quoted = encode_basestring
+_json = JSONEncoder(ensure_ascii=False).encode
 
 
 class DebeziumFormat:
@@ -74,6 +78,7 @@ class DebeziumFormat:
         self._feed = feed
         self._source = source
         self._tombstones = options.tombstones
+        self._schemas = options.schemas
         self._documents, self._fields, self._ids = (STRICT, SPACED, RELAXED) if legacy else (COMPACT, COMPACT, COMPACT)
         self._headers = RowHeaders()
         self._sources = OfTable(self._sources_of)
@@ -82,11 +87,19 @@ class DebeziumFormat:
     def change(self, change: RowChange) -> Sequence[KeyedMessage]:
         table, type, raw_key, document, update, time, _, details = change
         headers = self._headers.of(table, OPS[type], event_pos(change))
-        wall, _, before, image, _ = details or _NO_DETAILS
+        wall, transaction, before, image, _ = details or _NO_DETAILS
         after = self._document(table, image if document is None else document)
         description = "null" if update is None else self._description(update)
-        value = self._envelope(table, time, _OPS[type], after, description, self._document(table, before), wall)
-        key = self._key(raw_key)
+        value = self._envelope(
+            table,
+            time,
+            _OPS[type],
+            after,
+            description,
+            self._document(table, before),
+            self._in_session(transaction, wall),
+        )
+        key = self._key(table, raw_key)
         message = KeyedMessage(key, value, headers)
         if type is RowType.DELETE and self._tombstones:
             return message, KeyedMessage(key, None, headers)
@@ -96,7 +109,7 @@ class DebeziumFormat:
         time = read_ts.to_int()
         after = self._document(table, document)
         value = self._envelope(table, time, _READ, after, "null")
-        return (KeyedMessage(self._key(key), value, self._headers.of(table, COPIED, f"{time:016X}{AFTER_ALL}")),)
+        return (KeyedMessage(self._key(table, key), value, self._headers.of(table, COPIED, f"{time:016X}{AFTER_ALL}")),)
 
     def ddl(self, record: DdlRecord, ddl: DownstreamDdl) -> KeyedMessage | None:
         raw = ddl_event(record, ddl)
@@ -108,12 +121,12 @@ class DebeziumFormat:
         fields = f'"databaseName": {_quoted(names["db"])}, "schemaName": null, "ddl": {_quoted(to_json(raw))}, "tableChanges": []'
         value = f'{{"source": {_filled(head, tail, time)}, "ts_ms": {_ms(time)}, {fields}}}'
         headers = headers_of("ddl", pos_of(record.position), record.event.id)
-        return KeyedMessage(json.dumps({"databaseName": names["db"]}).encode(), value.encode(), headers)
+        return KeyedMessage(f'{{"databaseName": {_quoted(names["db"])}}}'.encode(), value.encode(), headers)
 
     def schema(self, schema: TableSchema, name: TableName) -> None:  # noqa: ARG002 - Debezium has no such message
         return None
 
-    def recopy(self, table: TableId, name: TableName, at: Position) -> None:  # noqa: ARG002 - Debezium has no such message
+    def emptied(self, table: TableId, name: TableName, at: Position) -> None:  # noqa: ARG002 - Debezium has no such message
         return None
 
     def copy_end(self, end: CopyEnd) -> None:  # noqa: ARG002 - Debezium has no such message
@@ -122,10 +135,11 @@ class DebeziumFormat:
     def watermark(self, at: Position, behind: Mapping[TableId, Position]) -> KeyedMessage:
         return KeyedMessage(None, watermark_message(self._feed, at, behind).json(), headers_of("w", pos_of(at), None))
 
-    def _key(self, key: bytes) -> bytes:
+    def _key(self, table: TargetTable, key: bytes) -> bytes:
         """Without the fields of a shard key, as Debezium's is."""
         identity = key if only_id(key) else bson.encode({"_id": RawBSONDocument(key, RAW)["_id"]})
-        return f'{{"id": {_quoted(first_value(identity, self._ids))}}}'.encode()
+        _, (head, _), tail = self._sources(table)
+        return f'{head}{{"id": {_quoted(first_value(identity, self._ids))}}}{tail}'.encode()
 
     def _document(self, table: TargetTable, document: bytes | None) -> str:
         return "null" if document is None else _quoted(self._writers(table)(document))
@@ -136,7 +150,7 @@ class DebeziumFormat:
         arrays = [{"field": each["field"], "size": each["newSize"]} for each in truncated] if truncated else None
         updated = fields.get("updatedFields")
         text = to_json(updated.raw, self._fields) if updated is not None else "{}"
-        return f'{{"removedFields": {json.dumps(removed)}, "updatedFields": {_quoted(text)}, "truncatedArrays": {json.dumps(arrays)}}}'
+        return f'{{"removedFields": {_json(removed)}, "updatedFields": {_quoted(text)}, "truncatedArrays": {_json(arrays)}}}'
 
     def _envelope(
         self,
@@ -146,31 +160,46 @@ class DebeziumFormat:
         after: str,
         description: str,
         before: str = "null",
-        wall: int | None = None,
+        session: str = _NO_SESSION,
     ) -> bytes:
-        head, tail = self._sources(table)[op == _READ]
+        sources, (_, begin), end = self._sources(table)
+        head, tail = sources[op == _READ]
+        ms = _ms(time)
         return (
-            f'{{"before": {before}, "after": {after}, "updateDescription": {description}, "source": {_filled(head, tail, time, wall)}, '
-            f'"op": "{op}", "ts_ms": {_ms(time)}, "transaction": null}}'
+            f'{begin}{{"before": {before}, "after": {after}, "updateDescription": {description}, "source": {_filled(head, tail, time, session)}, '
+            f'"op": "{op}", "ts_ms": {ms}, "ts_us": {ms}000, "ts_ns": {ms}000000, "transaction": null}}{end}'
         ).encode()
 
-    def _sources_of(self, table: TargetTable) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Of a change, and of a copied document."""
+    def _in_session(self, transaction: tuple[str, int] | None, wall: int | None) -> str:
+        """What a source says of the transaction, and of the clock."""
+        if transaction is None:
+            return _NO_SESSION if wall is None else f'"lsid": null, "txnNumber": null, "wallTime": {wall}'
+        session = {"id": Binary(bytes.fromhex(transaction[0]), UUID_SUBTYPE)}
+        lsid = _quoted(to_json(bson.encode(session), self._documents))
+        return f'"lsid": {lsid}, "txnNumber": {transaction[1]}, "wallTime": {"null" if wall is None else wall}'
+
+    def _sources_of(self, table: TargetTable) -> tuple[tuple[tuple[str, str], tuple[str, str]], tuple[str, str], str]:
+        """The sources of a change and of a copied document; what stands before a key and before a value, and behind both."""
         db, coll = table.name.db, table.name.coll
-        return self._source_of(db, coll, copied=False), self._source_of(db, coll, copied=True)
+        sources = self._source_of(db, coll, copied=False), self._source_of(db, coll, copied=True)
+        if not self._schemas:
+            return sources, ("", ""), ""
+        topic = f"{self._source}.{db}.{coll}"
+        key, value = (f'{{"schema": {schema(topic)}, "payload": ' for schema in (key_schema, value_schema))
+        return sources, (key, value), "}"
 
     def _source_of(self, db: str, coll: str | None, *, copied: bool) -> tuple[str, str]:
         """What stands before and behind the times."""
         snapshot = "true" if copied else "false"
         head = f'{{"version": "sluice", "connector": "mongodb", "name": {_quoted(self._source)}, '
-        names = f'"db": {_quoted(db)}, "sequence": null, "collection": {json.dumps(coll)}'
-        return head, f'"snapshot": "{snapshot}", {names}, "lsid": null, "txnNumber": null, "wallTime": '
+        names = f'"db": {_quoted(db)}, "sequence": null, "collection": {_json(coll)}'
+        return head, f'"snapshot": "{snapshot}", {names}, '
 
 
-def _filled(head: str, tail: str, time: int, wall: int | None = None) -> str:
+def _filled(head: str, tail: str, time: int, session: str = _NO_SESSION) -> str:
     """The source block of an event at this cluster time."""
     ms = _ms(time)
-    return f'{head}"ts_ms": {ms}, "ts_us": {ms}000, "ts_ns": {ms}000000, "ord": {time & 0xFFFFFFFF}, {tail}{"null" if wall is None else wall}}}'
+    return f'{head}"ts_ms": {ms}, "ts_us": {ms}000, "ts_ns": {ms}000000, "ord": {time & 0xFFFFFFFF}, {tail}{session}}}'
 
 
 def _ms(time: int) -> int:
@@ -205,8 +234,8 @@ class SluiceFormat:
     def schema(self, schema: TableSchema, name: TableName) -> KeyedMessage:
         return self._keyless(schema_message(self._feed, schema, name), "b")
 
-    def recopy(self, table: TableId, name: TableName, at: Position) -> KeyedMessage:
-        return self._keyless(recopy_message(self._feed, table, name, at), "ddl")
+    def emptied(self, table: TableId, name: TableName, at: Position) -> KeyedMessage:
+        return self._keyless(emptied_message(self._feed, table, name, at), "ddl")
 
     def copy_end(self, end: CopyEnd) -> KeyedMessage:
         return self._keyless(copy_end_message(self._feed, end), "c")
@@ -253,7 +282,7 @@ class MongoFormat:
     def schema(self, schema: TableSchema, name: TableName) -> None:  # noqa: ARG002 - MongoDB has no such event
         return None
 
-    def recopy(self, table: TableId, name: TableName, at: Position) -> None:  # noqa: ARG002 - MongoDB has no such event
+    def emptied(self, table: TableId, name: TableName, at: Position) -> None:  # noqa: ARG002 - MongoDB has no such event
         return None
 
     def copy_end(self, end: CopyEnd) -> None:  # noqa: ARG002 - MongoDB has no such event

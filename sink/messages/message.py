@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from json.encoder import encode_basestring_ascii
+from json.encoder import encode_basestring
 from typing import Any, TypeAlias
 
 import bson
@@ -48,12 +48,15 @@ from sink.ddl import (
     Skip,
     Together,
 )
-from sink.messages.extended_json import to_json
-from sink.messages.message_key import pos_of
-from sink.messages.row_message import VERSION
 from sink.receipt import CopyEnd
+from sluice_client.extended_json import to_json
+from sluice_client.feed_reader import VERSION, Watermark
+from sluice_client.pos import pos_of
 
 Value: TypeAlias = "str | int | bool | Document | Sequence[Value] | Mapping[str, Value] | None"
+
+EMPTIED = "recopy"
+"""The type of the message that says that a table is empty from there, and copied again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +101,16 @@ def ddl_message(  # noqa: C901 - one case for each kind of DDL
         case DropTables():
             own = {"type": "drop", "ns": str(ddl.names[0]), **about, "id": next(iter(_ended(record)), _id(record))}
         case BeginAgain(name=name, skipped_from=skipped_from):
-            own = {"type": "recopy", "ns": str(name), **about, "anew": True}
+            own = {"type": EMPTIED, "ns": str(name), **about, "anew": True}
             if skipped_from is not None:
                 own["skipped"] = {"from": pos_of(skipped_from), "to": pos_of(event.position)}
         case Together() | ReplaceView():
-            raise DdlUnsupported(f"{event}: an event sink has no copies beside a table; recopy is not offered for it")
+            raise DdlUnsupported(f"{event}: an event sink has no copies beside a table")
     return Message({**head, **own})
 
 
-def recopy_message(feed: str, table: TableId, name: TableName, at: Position) -> Message:
-    head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "ddl", "type": "recopy"}
+def emptied_message(feed: str, table: TableId, name: TableName, at: Position) -> Message:
+    head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "ddl", "type": EMPTIED}
     return Message({**head, "ns": str(name), "id": table, "pos": pos_of(at)})
 
 
@@ -118,8 +121,7 @@ def copy_end_message(feed: str, end: CopyEnd) -> Message:
 
 def watermark_message(feed: str, at: Position, tables: Mapping[TableId, Position] | None = None) -> Message:
     """`tables`: those that are not as far as `at`."""
-    behind: Value = {table: pos_of(position) for table, position in sorted(tables.items())} if tables else "all"
-    return Message({"v": VERSION, "feed": feed, "op": "w", "pos": pos_of(at), "tables": behind})
+    return Message(Watermark(at, tables or {}).fields(feed))
 
 
 def schema_message(feed: str, schema: TableSchema, name: TableName) -> Message:
@@ -152,7 +154,7 @@ def _json(value: Value) -> str:  # noqa: PLR0911 - one case for each type
         case Document():
             return to_json(value.raw)
         case str():
-            return encode_basestring_ascii(value)
+            return encode_basestring(value)
         case None:
             return "null"
         case bool():
@@ -160,7 +162,7 @@ def _json(value: Value) -> str:  # noqa: PLR0911 - one case for each type
         case int():
             return str(value)
         case Mapping():
-            return f"{{{', '.join(f'{encode_basestring_ascii(name)}: {_json(each)}' for name, each in value.items())}}}"
+            return f"{{{', '.join(f'{encode_basestring(name)}: {_json(each)}' for name, each in value.items())}}}"
         case _:
             return f"[{', '.join(map(_json, value))}]"
 

@@ -44,10 +44,10 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
-from sink.messages.message_key import pos_of
 from sink.messages.row_message import COPIED, OPS, OfTable
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
+from sluice_client.pos import pos_of
 
 Headers: TypeAlias = list[tuple[str, bytes]]
 
@@ -86,7 +86,7 @@ class MessageFormat(Protocol):
         """`name`: the table's name downstream."""
         ...
 
-    def recopy(self, table: TableId, name: TableName, at: Position) -> KeyedMessage | None: ...
+    def emptied(self, table: TableId, name: TableName, at: Position) -> KeyedMessage | None: ...
 
     def copy_end(self, end: CopyEnd) -> KeyedMessage | None: ...
 

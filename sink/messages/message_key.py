@@ -1,18 +1,4 @@
-"""What messages are ordered and keyed by: `pos`, `message_key`, and a row's key as JSON. Pure, and called for each change.
-
-`pos` is a position as text whose byte order is the order of the stream.
-
-    pos     00000000 00000000 . 00 0000 00000000
-            cluster time        |  |    └ the place inside the cluster time: 8 hex digits (oplog), or the resume token (change streams)
-            (seconds,           |  └ the shard, since two shards may have entries of one time; 0000 on a replica set
-             increment)         └ the class: 00 before everything at that time, 40 an event, 80 after all events of that time
-
-The place is opaque to consumers: they compare, and never take it apart. With the oplog each pos has 31 characters. A resume token has
-no fixed width, but tokens of one stream never begin with each other, so their byte order is that of the stream too. A copied document has
-class 80 and the time at which it was read: it contains every event of that time. Classes between those named are free for later use. A rerun of a window gives each event the same pos, whatever the window's bounds are.
-
-    1795224774.9                     6B00F4C6 00000009 . 00 0000 00000000
-    1795224774.9/00000002            6B00F4C6 00000009 . 40 0000 00000002
+"""What messages are keyed by: `message_key`, and a row's key as JSON. Pure, and called for each change.
 
 `message_key` is a row's `_id`, as BSON. The server takes 7, 7.0, NumberLong(7) and Decimal128("7.0") for one `_id`, so they have one key and stay in one partition. Otherwise
 the deletion of 7 and the insertion of 7.0 after it would be read in any order. The key of
@@ -29,7 +15,6 @@ The fields of a shard key are left out: they may change while the row stays the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any
@@ -39,41 +24,8 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.documents.row_key import canonical, only_id, row_key
-from changefeed.position import Position
-from sink.messages.extended_json import to_json
-
-_TEXT = re.compile(r"([0-9A-F]{16})\.(00|40)([0-9A-F]{4})([0-9A-F]{8,})")
-_BEFORE, _EVENT, _AFTER = "00", "40", "80"
-_ONLY_SHARD = "0000"
-_NO_PLACE = "00000000"
-BEFORE_ALL = f".{_BEFORE}{_ONLY_SHARD}{_NO_PLACE}"
-"""Behind the cluster time: before each event at that time."""
-AFTER_ALL = f".{_AFTER}{_ONLY_SHARD}{_NO_PLACE}"
-"""After each event at that time."""
-OF_EVENT = f".{_EVENT}{_ONLY_SHARD}"
-"""Behind the cluster time, and before the place of an event."""
-
-
-def pos_of(position: Position) -> str:
-    time = f"{position.ts.to_int():016X}"
-    return f"{time}{OF_EVENT}{position.token}" if position.token else f"{time}{BEFORE_ALL}"
-
-
-def pos_after(ts: ClusterTime) -> str:
-    """Of a document that was read at this time."""
-    return f"{ts.to_int():016X}{AFTER_ALL}"
-
-
-def position_of(pos: str) -> Position:
-    """Of an event or a time; a copied document has no position between events."""
-    match = _TEXT.fullmatch(pos)
-    if match is None:
-        raise ValueError(f"{pos!r} is not a pos; expected 16 hex digits, a dot, and a place of at least 14 hex digits")
-    time, kind, _, place = match.groups()
-    return Position(ClusterTime.from_int(int(time, 16)), place if kind == _EVENT else "")
-
+from sluice_client.extended_json import to_json
 
 _LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _INTEGER, _DECIMAL = 0x12, 0x13

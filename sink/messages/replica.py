@@ -33,7 +33,6 @@ from sink.ddl import (
     ShardTable,
     names_of,
 )
-from sink.messages.feed_reader import Copied, CopyBegins, FeedReader, Rank, Round, Shown, StoredMessage
 from sink.messages.replica_place import Begun, ReplicaPlace, StoredPlace, step_of
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
@@ -41,6 +40,7 @@ from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.mongodb.rows.write_run import WriteRun
 from sink.mongodb.target_errors import translated
 from sink.row import RowChange, TargetTable
+from sluice_client.feed_reader import Copied, CopyBegins, FeedReader, Rank, Round, Shown, StoredMessage
 
 _ROWS, _BYTES = 2_000, 16 << 20
 _FOREVER = 3600.0
@@ -51,7 +51,6 @@ _TYPES: Mapping[str, RowType] = {
     "d": RowType.DELETE,
     "r": RowType.REPLACE,
 }
-_UPDATE_NAMES: tuple[tuple[str, str, Any], ...] = (("set", "updatedFields", {}), ("unset", "removedFields", []))
 
 
 class MongoReplica:
@@ -116,7 +115,7 @@ class MongoReplica:
                 if table in self._copying:
                     self._late.append(shown)
             case StoredMessage() if passed:
-                if shown.rank is Rank.RECOPY:
+                if shown.rank is Rank.EMPTIED:
                     self._late_of_none(shown.table)
                 if shown.rank is not Rank.ROW:
                     self._planned(shown)
@@ -199,7 +198,7 @@ class MongoReplica:
             _refuse_occupied(ddl, before)
             self._stored.save(ddl=Begun(step, number, before))
             self._apply(ddl, before)
-        if shown.rank is Rank.RECOPY and isinstance(shown.content, StoredMessage):
+        if shown.rank is Rank.EMPTIED and isinstance(shown.content, StoredMessage):
             fields = shown.content.fields
             if fields.get("anew"):
                 self._copying.discard(TableId(shown.table))
@@ -310,7 +309,9 @@ def _change(fields: dict[str, Any]) -> RowChange:
 
 
 def _description(update: dict[str, Any]) -> dict[str, Any]:
-    description = {name: update.get(short, empty) for short, name, empty in _UPDATE_NAMES}
+    """What is put at the end of its document is removed first."""
+    description: dict[str, Any] = {"updatedFields": update.get("set", {})}
+    description["removedFields"] = [*update.get("unset", ()), *update.get("append", ())]
     description["truncatedArrays"] = [
         {"field": it["field"], "newSize": it["size"]} for it in update.get("truncate", ())
     ]

@@ -27,9 +27,9 @@ from pymongo.write_concern import WriteConcern
 from changefeed.errors import FencedError, SinkRefused
 from changefeed.records.ddl import Observation
 from changefeed.table import TableId
-from sink.messages.feed_reader import NOTHING, Rank, Round, Shown, Watermark
 from sink.mongodb.connection import Client
 from sink.mongodb.target_errors import translated
+from sluice_client.feed_reader import NOTHING, Rank, Round, Shown, Watermark
 
 COLLECTION = "sluice", "readers"
 _OBSERVATION = TypeAdapter(Observation)

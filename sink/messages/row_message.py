@@ -3,7 +3,7 @@
     insert   {"v": 1, "feed": "orders", "op": "i", "ns": "shop.orders", "id": "<table>", "pos": "..", "ts": {"t": .., "i": ..},
               "schema": "<pos of the table's version>", "key": {"_id": 7}, "after": {"_id": 7, "n": 1}}
     replace  op R, the same; copy: op r, the same with the pos of its chunk's read time
-    update   op u, "update": {"set": {"n": 2}, "unset": ["a.b"], "truncate": [{"field": "x", "size": 2}], "paths": {..}} in place of "after"
+    update   op u, "update": {"set": {"n": 2}, "unset": ["a.b"], "append": ["n"], "truncate": [{"field": "x", "size": 2}], "paths": {..}} in place of "after"
     delete   op d, and nothing after the key
 
     "wall": milliseconds and, in a transaction, "txn": {"lsid": "<hex>", "n": 5} stand before "schema", where the source shows them
@@ -14,32 +14,34 @@ around them has plain strings and numbers. What is the same for all changes of a
 
 The "update" of a message is made from the change's raw `updateDescription`:
 
-    {updatedFields: {n: 2}, removedFields: ["a.b"], truncatedArrays: [{field: "x", newSize: 2}], disambiguatedPaths: {}}
-    {set: {n: 2}, unset: ["a.b"], truncate: [{field: "x", size: 2}]}
+    {updatedFields: {n: 2, c: 3}, removedFields: ["a.b", "c"], truncatedArrays: [{field: "x", newSize: 2}], disambiguatedPaths: {}}
+    {set: {n: 2, c: 3}, unset: ["a.b"], append: ["c"], truncate: [{field: "x", size: 2}]}
 
-What is unset comes before what is set: a field under both is put at the end of its document, as the oplog says of each new one. Fields
-without content are left out. The bytes of all others but the few truncated arrays are taken as they are. `upsert` says that the source
+A description from the oplog has each new field under both, so that it comes to the end of its document. That form stays inside: such a field
+is not unset, and `append` says where it comes. Fields without content are left out. `upsert` says that the source
 may have inserted the document by this update: an operation of a large transaction does not tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from json.encoder import encode_basestring_ascii
+from json.encoder import encode_basestring
 from struct import Struct
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import bson
 from bson.int64 import Int64
 
+from changefeed.bson_bytes import document_of, elements
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.message_options import MessageEncoding
 from changefeed.errors import InvariantError
 from changefeed.event import RowType
-from sink.messages.extended_json import to_json
-from sink.messages.message_key import AFTER_ALL, OF_EVENT, key_json, keys_json, message_key, pos_of
+from sink.messages.message_key import key_json, keys_json, message_key
 from sink.messages.shaped_json import ShapedJson
 from sink.row import RowChange, TargetTable
+from sluice_client.extended_json import to_json
+from sluice_client.pos import AFTER_ALL, OF_EVENT, pos_of
 
 VERSION = 1
 COPIED = "r"
@@ -182,7 +184,7 @@ class JsonRows:
         return _json_message(heads[COPIED], f"{time:016X}{AFTER_ALL}", time, schema, key_json(key), after)
 
     def _made(self, table: TargetTable) -> _OfJsonTable:
-        feed, ns, id_ = map(encode_basestring_ascii, (self._feed, str(table.name), table.id))
+        feed, ns, id_ = map(encode_basestring, (self._feed, str(table.name), table.id))
         common = f'"ns": {ns}, "id": {id_}, "pos": "'
         heads = {op: f'{{"v": {VERSION}, "feed": {feed}, "op": "{op}", {common}' for op in (*OPS.values(), COPIED)}
         return heads, f', "schema": "{pos_of(table.version)}"', ShapedJson().text, ShapedJson().text
@@ -228,48 +230,67 @@ class OfTable(Generic[V]):
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _DOCUMENT, _ARRAY, _BOOLEAN = 0x03, 0x04, 0x08
-
-
-_NAMES = {
-    b"updatedFields": b"\x03set\0",
-    b"removedFields": b"\x04unset\0",
-    b"truncatedArrays": b"\x04truncate\0",
-    b"disambiguatedPaths": b"\x03paths\0",
+_KINDS = {
+    b"updatedFields": _DOCUMENT,
+    b"removedFields": _ARRAY,
+    b"truncatedArrays": _ARRAY,
+    b"disambiguatedPaths": _DOCUMENT,
+    b"upsert": _BOOLEAN,
 }
-_TRUNCATED, _UPSERT = b"truncatedArrays", b"upsert"
 _EMPTY_SIZE = 5
+_EMPTY = b"\x05\0\0\0\0"
+_SET, _TEXT_AT = b"\x03set\0", 4
 _UPDATED = b"\x03updatedFields\0"
 NOTHING_ELSE = b"\x04removedFields\0\x05\0\0\0\0\x04truncatedArrays\0\x05\0\0\0\0\0"
 _SET_AT = 4 + len(_UPDATED)
 
 
 def update_json(description: bytes, text: Callable[[bytes], str]) -> str:
-    """`text`: writes the document of the fields that are set. Most updates do nothing else."""
+    """`text`: writes the document of the fields that are set. Many updates do nothing else."""
     if description.endswith(NOTHING_ELSE) and description.startswith(_UPDATED, 4):
         fields = description[_SET_AT : -len(NOTHING_ELSE)]
         if len(fields) == _INT32(fields, 0)[0] > _EMPTY_SIZE:
             return f'{{"set": {text(fields)}}}'
-    return to_json(update_body(description))
+    first, *others = parts = _update_parts(description) or [b""]
+    if not first.startswith(_SET):
+        return to_json(document_of(parts))
+    rest = f", {to_json(document_of(others))[1:]}" if others else "}"
+    return f'{{"set": {text(first[len(_SET) :])}{rest}'
 
 
 def update_body(description: bytes) -> bytes:
-    at, end = 4, _INT32(description, 0)[0] - 1
-    pieces: list[bytes] = []
-    while at < end:
-        kind, name_end = description[at], description.index(0, at + 1)
-        name, value_at = description[at + 1 : name_end], name_end + 1
-        if kind == _BOOLEAN:
-            at = value_at + 1
-            if name == _UPSERT and description[value_at]:
-                pieces.append(b"\x08upsert\0\x01")
-            continue
-        if kind not in (_DOCUMENT, _ARRAY) or name not in _NAMES:
-            raise InvariantError(f"an update description: expected {sorted(_NAMES)}, observed {name!r} of type {kind}")
-        at = value_at + _INT32(description, value_at)[0]
-        if at - value_at > _EMPTY_SIZE:
-            value = description[value_at:at]
-            pieces.append(_NAMES[name] + (_sizes(value) if name == _TRUNCATED else value))
-    return b"".join(((sum(map(len, pieces)) + 5).to_bytes(4, "little"), *pieces, b"\0"))
+    return document_of(_update_parts(description))
+
+
+def _update_parts(description: bytes) -> list[bytes]:
+    """The elements of an "update"."""
+    said: dict[bytes, bytes] = {}
+    for name, kind, at, end in elements(description):
+        if _KINDS.get(name) != kind:
+            raise InvariantError(f"an update description: expected {sorted(_KINDS)}, observed {name!r} of type {kind}")
+        said[name] = description[at:end]
+    updated, removed = said.get(b"updatedFields", _EMPTY), said.get(b"removedFields", _EMPTY)
+    truncated, paths = said.get(b"truncatedArrays", _EMPTY), said.get(b"disambiguatedPaths", _EMPTY)
+    parts = [_SET + updated] if updated != _EMPTY else []
+    if removed != _EMPTY:
+        parts += _removals(removed, updated)
+    if truncated != _EMPTY:
+        parts.append(b"\x04truncate\0" + _sizes(truncated))
+    if paths != _EMPTY:
+        parts.append(b"\x03paths\0" + paths)
+    return [*parts, b"\x08upsert\0\x01"] if said.get(b"upsert") == b"\x01" else parts
+
+
+def _removals(removed: bytes, updated: bytes) -> list[bytes]:
+    """What is gone, and what is set again at the end of its document."""
+    names = {name for name, *_ in elements(updated)}
+    unset: list[bytes] = []
+    append: list[bytes] = []
+    for _, _, at, end in elements(removed):
+        found = append if removed[at + _TEXT_AT : end - 1] in names else unset
+        found.append(b"\x02%d\0%s" % (len(found), removed[at:end]))
+    kinds = (b"\x04unset\0", unset), (b"\x04append\0", append)
+    return [head + document_of(texts) for head, texts in kinds if texts]
 
 
 def _sizes(truncated: bytes) -> bytes:

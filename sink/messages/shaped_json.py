@@ -27,11 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from json.encoder import encode_basestring_ascii
+from json.encoder import encode_basestring
 from struct import Struct
 from typing import Any, TypeAlias
 
-from sink.messages.extended_json import CANONICAL, Dialect, field_name, infinite, iso_date, to_json
+from sluice_client.extended_json import CANONICAL, Dialect, field_name, infinite, iso_date, to_json
 
 _DOUBLE, _STRING, _DOCUMENT, _ARRAY, _OBJECT_ID, _BOOLEAN = 0x01, 0x02, 0x03, 0x04, 0x07, 0x08
 _DATE, _NULL, _INT32, _INT64 = 0x09, 0x0A, 0x10, 0x12
@@ -113,7 +113,7 @@ def _writer_of(fields: tuple[_Field, ...], dialect: Dialect) -> _Writer:
         return f"{double}{value!r}{double_end}" if value - value == 0.0 else infinite(value)
 
     scope: dict[str, Any] = {
-        "quoted": encode_basestring_ascii,
+        "quoted": encode_basestring,
         "double": double_text,
         "date": iso_date,
         "booleans": ("false", "true"),

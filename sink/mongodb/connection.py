@@ -25,6 +25,9 @@ LATE = frozenset({50, 64})
 
 _LONGEST_LOOK_SECONDS = 2.0
 
+_SELECTION_MS = 5_000
+"""For a user who waits."""
+
 
 def connect(uri: str) -> Client:
     """Does not connect yet: the first command reports an unreachable target.
@@ -37,6 +40,15 @@ def connect(uri: str) -> Client:
     said = uri.partition("?")[2].lower()
     options = {name: value for name, value in _DEFAULTS.items() if f"{name.lower()}=" not in said}
     return open_client("sink", uri, **options)
+
+
+def impatient(uri: str) -> str:
+    """The URI with a short server selection timeout, because a user waits for the answer."""
+    if "serverselectiontimeoutms=" in uri.lower():
+        return uri
+    head, _, options = uri.partition("?")
+    base = head if options or "/" in head.partition("://")[2] else f"{head}/"
+    return f"{base}?{options}{'&' if options else ''}serverSelectionTimeoutMS={_SELECTION_MS}"
 
 
 def is_sharded(client: Client) -> bool:

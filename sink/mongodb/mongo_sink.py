@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import cached_property
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration, OnDivergence, OnOccupied, OnRejected
-from changefeed.config.sinks.sink_traits import SINKS
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.records.status import LetterTotals
+from changefeed.records.sync_point import PartResult, SyncPoint
 from changefeed.table import TableId, TableName
 from changefeed.users import PrincipalChanges, Principals
 from credentials.clients import Closable, Renewed
@@ -28,9 +28,10 @@ from sink.mongodb.letters.stored_letters import StoredLetters
 from sink.mongodb.principals import TargetPrincipals
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
+from sink.mongodb.sync_marks import SyncMarks
 from sink.receipt import Committer
 from sink.row import TargetTable
-from sink.sink import NamedTables, Permit, SourceFacts, TaskTerms
+from sink.sink import Marked, NamedTables, Permit, SourceFacts, TaskTerms
 
 _RETRY_FOR = timedelta(seconds=30)
 """A slow sink needs most of it for one large batch."""
@@ -46,7 +47,8 @@ def renewed_client(uri: ConnectionUri, files: SecretFiles | None) -> Renewed[Clo
 class MongoSink:
     """What it does without `client` is connected with the credentials of that moment."""
 
-    traits = SINKS["mongodb"]
+    every_change = False
+    takes_late_ddl = True
     commit_seconds: int | None = None
 
     def __init__(self, configuration: Configuration, source: SourceFacts | None, client: Client | None) -> None:
@@ -110,6 +112,9 @@ class MongoSink:
     def principals(self, permit: Permit) -> _RenewedPrincipals:
         return _RenewedPrincipals(self._configuration.sink, permit)
 
+    def sync_target(self, permit: Permit) -> _RenewedSyncMarks:
+        return _RenewedSyncMarks(self._configuration, permit)
+
     def writer(self, task: TaskTerms) -> MongoRowWriter:
         return MongoRowWriter(
             self._kept_client(),
@@ -163,6 +168,7 @@ class MongoSink:
             retry_for=_RETRY_FOR,
             patience=_PATIENCE,
             letters=self._letter_box,
+            compared=self._configuration.id if self._configuration.sync_points is not None else None,
             several_shards=task.several_shards,
         )
 
@@ -171,22 +177,38 @@ class _RenewedDdlApplier:
     """Its next DDL uses the credentials of now."""
 
     def __init__(self, uri: ConnectionUri, open: Callable[[str], DdlApplier]) -> None:
-        self._lock = threading.Lock()
         self._applier = Renewed(uri, open)
 
     def observe(self, names: Iterable[TableName]) -> Observation:
-        return self._current().observe(names)
+        return self._applier.get().observe(names)
 
     def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:
-        return self._current().apply(ddl, before, record)
+        return self._applier.get().apply(ddl, before, record)
 
     def close(self) -> None:
-        with self._lock:
-            self._applier.close()
+        self._applier.close()
 
-    def _current(self) -> DdlApplier:
-        with self._lock:
-            return self._applier.get()
+
+class _RenewedSyncMarks:
+    """Connected once, since a point is to be short, and again when the credentials change."""
+
+    def __init__(self, configuration: Configuration, permit: Permit) -> None:
+        def opened(uri: str) -> SyncMarks:
+            return SyncMarks(connect(uri), configuration.id, configuration.dead_letter, permit)
+
+        self._marks = Renewed(configuration.sink, opened)
+
+    def mark(self, ts: ClusterTime) -> Marked:
+        return self._marks.get().mark(ts)
+
+    def record(self, point: SyncPoint, keep: timedelta) -> None:
+        self._marks.get().record(point, keep)
+
+    def compared(self, point: SyncPoint, compared: PartResult) -> None:
+        self._marks.get().compared(point, compared)
+
+    def close(self) -> None:
+        self._marks.close()
 
 
 class _RenewedPrincipals:

@@ -90,7 +90,7 @@ def translate(error: Exception, *, doing: str, refused: type[SluiceError]) -> Sl
 def _remedy(error: OperationFailure) -> str:
     if error.code in WRONG_CREDENTIALS or error.code == ATLAS:
         return wrong_credentials("sink")
-    return "grant the sink's user the roles that docs/operations.md lists"
+    return "grant the sink's user the roles that docs/how-to/privileges.md lists"
 
 
 def _may_pass(error: OperationFailure) -> bool:

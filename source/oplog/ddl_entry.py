@@ -7,7 +7,7 @@
     collMod                                            modify
     drop, renameCollection, dropDatabase               drop, rename, dropDatabase
     insert, update, delete in db.system.views          create, modify, drop of a view
-    drop of db.system.views                            drop of it: the owner knows the views (owner/recording.py)
+    drop of db.system.views                            drop of it: the owner knows the views (owner/decision/recording.py)
     any of the commands about db.system.buckets.x      the same of the time series x, whose view shows nothing more
 
 A large transaction is a chain of applyOps entries, each pointing to the one before by `prevOpTime`; a prepared one ends

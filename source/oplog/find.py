@@ -32,13 +32,7 @@ _FIRST_ENTRIES, MOST_ENTRIES = 500, 10_000
 """Of a reply: a window that ends early gives up what it has read beyond its end. That of a table for which the sink is too slow needs few."""
 _LONGEST_MS = 10_000
 """The server's time limit for one cursor. A range that takes longer is continued by another cursor."""
-_OLDEST = {
-    "find": OPLOG.coll,
-    "sort": {"$natural": 1},
-    "limit": 1,
-    "singleBatch": True,
-    "projection": {"ts": 1},
-}
+_OLDEST = {"find": OPLOG.coll, "sort": {"$natural": 1}, "limit": 1, "singleBatch": True, "projection": {"ts": 1}}
 
 
 def commands(*kinds: Mapping[str, object]) -> Mapping[str, object]:

@@ -52,6 +52,8 @@ _BUCKETS = b"system.buckets."
 _WALL = b"\x09wall\0"
 _WALL_AT, _WALL_END = len(_WALL), len(_WALL) + WALL_SIZE
 _FIRST = b"00000000"
+_SHARD_PLACE, _DIGITS = b"\x02place\0\x19\0\0\0", 24
+_SHARD_PLACE_SIZE = len(_SHARD_PLACE) + _DIGITS + 1
 _MOST_INDEX = 0xFFFF_FFFF
 _RETRYABLE_WRITES = b"\0\x01\0\0\0"
 _REST_SIZES = frozenset({49, 89})
@@ -84,15 +86,12 @@ class MalformedEntry(InvariantError):
 
 
 def scanner(  # noqa: C901 - see `scan`
-    unusual: Callable[[bytes], Header],
-    of_key: Callable[[bytes], bytes] | None = None,
-    *,
-    ids_alone: bool = False,
+    unusual: Callable[[bytes], Header], of_key: Callable[[bytes], bytes] | None = None, *, ids_alone: bool = False
 ) -> Callable[[bytes], Header]:
     """The header of an entry, or of an operation that was made into one. Its type is that of a row event, or command, noop or unknown.
 
     `unusual`: for an entry with other fields than usual before the time. `of_key`: for entries of shards, what of a row's key is to be taken; then
-    an entry is unusual also if it may have other fields behind the time. `ids_alone`: that is the `_id`, so that an insert's key is in its document.
+    an entry is unusual also if it may have other fields behind the time, and may have its place as its last one. `ids_alone`: that is the `_id`, so that an insert's key is in its document.
     """
 
     def scan(entry: bytes) -> Header:  # noqa: C901, PLR0911, PLR0912 - in one piece, since each call is a twentieth of it
@@ -118,10 +117,14 @@ def scanner(  # noqa: C901 - see `scan`
         except error:
             return unusual(entry)
         token = _FIRST
-        if behind == _PLACE:
+        if of_key is not None:
+            rest = len(entry) - end
+            if entry.startswith(_SHARD_PLACE, -_SHARD_PLACE_SIZE - 1):
+                token, rest = entry[-_DIGITS - 2 : -2], rest - _SHARD_PLACE_SIZE
+            if behind != _PLACE and rest not in _REST_SIZES:
+                return unusual(entry)
+        elif behind == _PLACE:
             token = b"%08X" % _INT32(entry, end + 19)[0]
-        elif of_key is not None and len(entry) - end not in _REST_SIZES:
-            return unusual(entry)
         if ts != _TS:
             return unusual(entry)
         if kind == b"insert":
@@ -199,8 +202,9 @@ def walk(entry: bytes) -> Header:
             update = (o_at, o_end)
         case b"delete":
             key = entry[o_at:o_end]
-    index = raw(b"place")
-    token = place(int.from_bytes(index, "little")).encode() if index else _FIRST
+    token, index = _FIRST, raw(b"place")
+    if index:
+        token = index[4:-1] if len(index) > _DIGITS else place(int.from_bytes(index, "little")).encode()
     ns, uuid = _namespace(raw(b"ns")[4:-1]), raw(b"ui")[5:]
     return Header(kind, _UINT64(time, 0)[0], token, ns, key, uuid, *whole, *update, 0, 0, None)
 
@@ -216,6 +220,11 @@ def made_entry(operation: bytes, ts: bytes, index: int, *, upserts: bool, about:
         body = operation[4:-1]
     rest = (_TS, ts, _PLACE, index.to_bytes(4, "little"), about, _UPSERTS if upserts else b"")
     return document_of([body, *rest])
+
+
+def placed(entry: bytes, place: bytes) -> bytes:
+    """An entry of a shard with its place in the cluster's history. See `source/sharded/rows/row_places.py`."""
+    return b"".join(((len(entry) + _SHARD_PLACE_SIZE).to_bytes(4, "little"), entry[4:-1], _SHARD_PLACE, place, b"\0\0"))
 
 
 def about_command(entry: bytes) -> bytes:
@@ -248,7 +257,7 @@ def update_of(entry: bytes, header: Header) -> bytes:
 
 
 def _upserts(entry: bytes, at: int) -> bool:
-    if entry.endswith(_UPSERTS + b"\0"):
+    if entry.endswith(_UPSERTS + b"\0") or entry.endswith(_UPSERTS, 0, -_SHARD_PLACE_SIZE - 1):
         return True
     return entry.find(_UPSERT, at) >= 0 and any(
         name == b"b" and entry[value_at] for name, _, value_at, _ in elements(entry)
@@ -268,6 +277,6 @@ def position(ts: ClusterTime, index: int) -> Position:
 
 
 def index_of(at: Position) -> int:
-    """The number of operations of its cluster time that are below the position, which may be between two of them (`owner/recording.py`)."""
+    """The number of operations of its cluster time that are below the position, which may be between two of them (`owner/decision/recording.py`)."""
     operation, between, _ = at.token.partition(".")
     return int(operation.ljust(len(_FIRST), "0"), 16) + bool(between)

@@ -15,7 +15,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName
 from source.connection import Client, read_command
-from source.ddl_description import uuid_of
+from source.ddl_description import ANY_TEXT, is_utf8, uuid_of
 from source.errors import translated
 from source.oplog.find import OPLOG
 from source.sharded.cluster_clients import ClusterClients
@@ -27,6 +27,7 @@ from source.sharded.tables.cluster_state import (
     BegunRename,
     changed_field,
     document_id,
+    table_name,
 )
 from source.sharded.tables.owned_ddl import IndexName, index_name
 from source.sharded.tables.owners import ChunkReading
@@ -45,8 +46,8 @@ def read_config(client: Client) -> ConfigReading:
         databases = list(_found(client, DATABASES, {"primary": 1}))
     sharded: dict[TableName, TableId] = {}
     for each in collections:
-        name, uuid = TableName.parse(each["_id"]), uuid_of(each.get("uuid"))
-        if uuid is not None:
+        name, uuid = table_name(each["_id"]), uuid_of(each.get("uuid"))
+        if name is not None and uuid is not None:
             sharded[name] = uuid
     filling = frozenset(uuid for name, uuid in sharded.items() if name.coll.startswith(RESHARDING))
     sharded = {name: uuid for name, uuid in sharded.items() if not name.system}
@@ -75,7 +76,7 @@ def read_views(client: Client, shard: str) -> tuple[TableName, ...]:
 def _listed(client: Client) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
     databases = read_command(client, "admin", _ALL_DATABASES)["databases"]
     for db in [each["name"] for each in databases if each["name"] not in SYSTEM_DATABASES]:
-        for info in client[db].cursor_command({"listCollections": 1}, read_preference=client.read_preference):
+        for info in _cursor(client, db, {"listCollections": 1}):
             yield TableName(db, info["name"]), info
 
 
@@ -108,7 +109,9 @@ class OplogsBefore:
         return None
 
     def _last(self, ns: TableName, id: str, field: str) -> Any:
-        """The value that the last entry gave a field of a document."""
+        """The value that the last entry gave a field of a document. Nobody can ask for one whose name is no UTF-8."""
+        if not is_utf8(id):
+            return None
         of_document = {"$or": [{"o._id": id}, {"o2._id": id}]}
         wanted = {
             "$or": [{"ns": str(ns), **of_document}, {"o.applyOps": {"$elemMatch": {"ns": str(ns), **of_document}}}]
@@ -135,12 +138,17 @@ class OplogsBefore:
             "sort": {"$natural": -1},
             "readConcern": _MAJORITY,
         }
-        return client[OPLOG.db].cursor_command(command, read_preference=client.read_preference)
+        return _cursor(client, OPLOG.db, command)
 
 
 def _found(client: Client, name: TableName, projection: Mapping[str, int]) -> Iterator[Mapping[str, Any]]:
     command = {"find": name.coll, "projection": dict(projection), "readConcern": _MAJORITY}
-    return client[name.db].cursor_command(command, read_preference=client.read_preference)
+    return _cursor(client, name.db, command)
+
+
+def _cursor(client: Client, db: str, command: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Names and definitions may be no UTF-8."""
+    return client[db].cursor_command(dict(command), codec_options=ANY_TEXT, read_preference=client.read_preference)
 
 
 _NAMESPACE_NOT_FOUND = 26
@@ -169,7 +177,7 @@ def read_chunks(client: Client, at_ts: ClusterTime) -> ChunkReading:
 
 def _chunks(client: Client, concern: Mapping[str, object]) -> Iterator[tuple[Any, TableId, Mapping[str, Any]]]:
     command = {"find": CHUNKS.coll, "projection": {"uuid": 1, "shard": 1, "history": 1}, "readConcern": concern}
-    for chunk in client[CHUNKS.db].cursor_command(command, read_preference=client.read_preference):
+    for chunk in _cursor(client, CHUNKS.db, command):
         uuid = uuid_of(chunk.get("uuid"))
         if uuid is not None:
             yield chunk["_id"], uuid, chunk
@@ -213,7 +221,7 @@ def specifications(client: Client, uuid: TableId, name: TableName) -> list[Mappi
 def _listed_indexes(client: Client, name: TableName) -> list[Mapping[str, Any]] | None:
     command: dict[str, Any] = {"listIndexes": name.coll, "includeBuildUUIDs": True}
     try:
-        return list(client[name.db].cursor_command(command, read_preference=client.read_preference))
+        return list(_cursor(client, name.db, command))
     except OperationFailure as error:
         if error.code != _NAMESPACE_NOT_FOUND:
             raise
@@ -223,6 +231,6 @@ def _listed_indexes(client: Client, name: TableName) -> list[Mapping[str, Any]] 
 def name_now(client: Client, db: str, uuid: TableId) -> TableName | None:
     """A shard's name of a collection."""
     command = {"listCollections": 1, "filter": {"info.uuid": Binary(bytes.fromhex(uuid), UUID_SUBTYPE)}}
-    for info in read_command(client, db, command)["cursor"]["firstBatch"]:
+    for info in read_command(client, db, command, codec_options=ANY_TEXT)["cursor"]["firstBatch"]:
         return TableName(db, info["name"])
     return None

@@ -13,6 +13,13 @@ An answer ends a silence. Each owner begins to count anew.
 
 A shard that nobody writes to is at its last no-op, up to ten seconds behind. A read with `afterClusterTime` has it write another one. It takes
 the time from another shard only with that shard's signature, which sessions carry.
+
+`shard_uri`: the connection string of a shard, made of that of its config servers.
+
+    mongodb://reader:secret@cfg1:27019,cfg2:27019/?replicaSet=cfg&tls=true    and the shard's host sa/db1:27018,db2:27018 give
+    mongodb://reader:secret@db1:27018,db2:27018/?replicaSet=sa&tls=true
+
+Users of a shard are its own, but usually one name and password is created on all of them. A shard that differs has credentials of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +39,6 @@ from changefeed.errors import SourceUnavailable, SourceUnsupported
 from source.connection import HELLO, Client, connect, read_command, version_of
 from source.errors import translated
 from source.oplog.find import OPLOG
-from source.sharded.shard_uri import shard_uri
 from source.sharded.tables.orphan_guard import FEATURES, feature_version
 
 CONFIG = "config"
@@ -243,3 +249,27 @@ def _reach(name: str, client: Client, to_ts: ClusterTime, proof: Mapping[str, An
         if proof is not None:
             session.advance_cluster_time(proof)
         read_command(client, OPLOG.db, command, session=session)
+
+
+_OF_ONE_SET = frozenset({"replicaset", "directconnection", "loadbalanced", "srvservicename", "srvmaxhosts"})
+_SRV = "mongodb+srv://"
+
+
+def shard_uri(source: str, host: str, credentials: str | None = None) -> str:
+    """`host` is that of `config.shards`. `credentials`: `user:password`, percent-encoded."""
+    name, separator, members = host.partition("/")
+    if not separator:
+        raise SourceUnsupported(f"the host of a shard in config.shards is {host!r}, without the name of a replica set")
+    _, _, rest = source.partition("://")
+    authority, _, tail = rest.partition("/")
+    if "?" in authority:
+        authority, _, options = authority.partition("?")
+        database = ""
+    else:
+        database, _, options = tail.partition("?")
+    user = credentials if credentials is not None else authority.rpartition("@")[0]
+    stated = [each for each in options.split("&") if each and each.partition("=")[0].lower() not in _OF_ONE_SET]
+    if source.startswith(_SRV) and not any(each.lower().startswith(("tls=", "ssl=")) for each in stated):
+        stated.append("tls=true")
+    who = f"{user}@" if user else ""
+    return f"mongodb://{who}{members}/{database}?{'&'.join([f'replicaSet={name}', *stated])}"

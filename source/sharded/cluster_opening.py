@@ -17,6 +17,7 @@ import structlog
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
 from changefeed.table import TableId, TableName
+from source.ddl_description import is_utf8
 from source.sharded.catalog_reading import (
     OplogsBefore,
     read_chunks,
@@ -139,7 +140,7 @@ class ClusterOpening:
             of_tables = {
                 uuid: name
                 for uuid, name in collections.items()
-                if (not name.system if wanted is None else uuid in wanted)
+                if (not name.system if wanted is None else uuid in wanted) and is_utf8(name)
             }
             indexes = read_indexes(client, shard, of_tables)
         units = caught_up(stream)

@@ -9,15 +9,16 @@ and the shards log the commit at times of their own:
 Between the two entries nothing else writes the documents of the transaction on that shard. Any other entry takes effect at its own time.
 
 **Places** (`place_of`): entries of two shards may have one time: the clocks of shards agree on causes, they do not number the cluster's writes. So a place names
-the shard too, and the index of the operation among those of its entry:
+the shard too, and the number of the operation among those that take effect there at that time:
 
-    sa   drop at 458.151         458.151/-7361.00000000
-    sb   drop at 458.151         458.151/-7362.00000000
-    sb   another DDL of it       458.151/-7362.00000000.0001
-    sb   insert at 458.151       458.151/00000000
+                                        turn  shard            number
+    sa   drop at 458.151       458.151/ 00    3655EFD20DBE4F   00000000
+    sb   drop at 458.151       458.151/ 00    AD25CB01883767   00000000
+    sb   another DDL of it     458.151/ 00    AD25CB01883767   00000000.0001
+    sb   insert at 458.151     458.151/ 03    AD25CB01883767   00000000
 
-It sorts before the rows of its time: a transaction may create the table that it fills. Rows of one time and of two shards may have equal
-places: nothing stops between them.
+A DDL sorts before the rows of its time: a transaction may create the table that it fills. The turns of rows are told in `rows/row_places.py`. The shard is a digest
+of its name, so that all places have one width, and a place stays what it is whichever shards come and go.
 
 **Resolved** (`resolved`, `nudges`): up to which time a cluster's history is complete, and which streams are asked to move on.
 
@@ -35,9 +36,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
-from changefeed.capture import OF_A_SHARD
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 
@@ -134,9 +136,19 @@ def numbered(place: Position, number: int) -> Position:
     return Position(place.ts, f"{place.token}.{number:04X}") if number else place
 
 
+_DDL = "00"
+"""The turn of DDLs."""
+
+
+@lru_cache
+def digits_of(stream: str) -> str:
+    """That two of a thousand shards have the same has a probability of 7e-12. What no stream shows comes first."""
+    return blake2b(stream.encode(), digest_size=7).hexdigest().upper() if stream else "0" * 14
+
+
 def place_of(ts: ClusterTime, stream: str, index: int) -> Position:
-    """Sorts by the stream's name, then as the operations of one stream do."""
-    return Position(ts, f"{OF_A_SHARD}{stream.encode().hex().upper()}.{index:08X}")
+    """Of a DDL: sorts by the stream, then as the operations of one stream do."""
+    return Position(ts, f"{_DDL}{digits_of(stream)}{index:08X}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

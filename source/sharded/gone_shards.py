@@ -14,35 +14,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SluiceError
 from changefeed.position import Position
 from changefeed.sharded_history import ShardHistory, opened
 from changefeed.source_history import SourceHistory
-from changefeed.table import TableId
+from changefeed.table import COPY_ANEW, TableId
 from source.loss import InBackground, Loss, ReadTable
 from source.sharded.cluster_clients import Silence
+from source.sharded.source import ShardedSource
 from source.sharded.tables.rewind import LeftTables
 
 _EVERY_SECONDS = 10.0
 
 
-class FormerShardSource(Protocol):
-    def silence(self, shard: str, host: str) -> Silence | None:
-        """Of a shard that was removed. None: it answers, or it is a shard again."""
-        ...
-
-    def left_tables(self, shard: str, since_ts: ClusterTime) -> LeftTables:
-        """What a shard that was removed may have had at that time."""
-        ...
-
-
 class GoneShards:
     """For the owner's thread. Never waits: it asks in the background."""
 
-    def __init__(self, background: InBackground, source: Callable[[], FormerShardSource]) -> None:
+    def __init__(self, background: InBackground, source: Callable[[], ShardedSource]) -> None:
         self._background = background
         self._source = source
         self._asked_at: dict[str, float] = {}
@@ -107,7 +97,7 @@ class GoneShards:
             kept = loss.lost if each.there else loss.begin_lost
             kept[table] = HistoryLost(
                 f"it is at {each.at}, and shard {name}, which may have had rows of it, was removed at {until_ts} and is gone: {shard.host} does not "
-                "answer any more; have it copied anew: `sluice table recopy`"
+                f"answer any more; {COPY_ANEW}"
             ).about(table)
         stopped_now = any(each.there for each in lost.values())
         loss.hold = loss.hold or stopped_now

@@ -14,9 +14,10 @@ from typing import Self
 
 from changefeed.documents.document import Document
 from changefeed.errors import RetryableError, SourceMajorityStalled, SourceUnavailable
-from changefeed.event import DdlEvent, DdlType
+from changefeed.event import NOT_FOLLOWED, DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId
+from source.ddl_description import is_utf8, printable, printable_name
 from source.ddl_watch import DdlBatch
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.effective_order import numbered
@@ -69,6 +70,20 @@ class ShardedDdlWatch:
                     yield event
 
     def _event(self, change: ClusterChange) -> DdlEvent:
+        event = self._named(change)
+        if is_utf8(event.db, event.table, event.renamed_to):
+            return event
+        said = Document.of({NOT_FOLLOWED: f"{event.type.value} of a table whose name is no UTF-8"})
+        return replace(
+            event,
+            type=DdlType.UNKNOWN,
+            db=printable(event.db),
+            table=printable_name(event.table),
+            renamed_to=printable_name(event.renamed_to),
+            description=event.description if event.type is DdlType.UNKNOWN else said,
+        )
+
+    def _named(self, change: ClusterChange) -> DdlEvent:
         if isinstance(change, DdlEvent):
             if change.type in (DdlType.CREATE, DdlType.MODIFY) and "timeseries" in change.description.decode():
                 # the rows of its buckets are not told from those of other system collections: none of it may be taken for a table

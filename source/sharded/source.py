@@ -1,8 +1,8 @@
-"""`ShardedSource`: a sharded cluster, read at its config servers and at all its shards."""
+"""`ShardedSource`: a sharded cluster, read at its config servers and at all its shards; `ComparedCluster`: what a comparison reads of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -25,7 +25,7 @@ from source.sharded.cluster_clients import CONFIG, ClusterClients, Silence, reac
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.owned.owned_chunks import OwnedChunk, cluster_sizes, divide_cluster
 from source.sharded.owned.owned_find import owned_find
-from source.sharded.rows import ShardedRows
+from source.sharded.rows.sharded_rows import ShardedRows
 from source.sharded.sharded_ddl_watch import ShardedDdlWatch
 from source.sharded.stream import ClusterStream, caught_up, operations_of
 from source.sharded.tables.rewind import LeftTables, left_tables
@@ -38,6 +38,8 @@ from source.tables.row_read import Row
 
 _ATTEMPTS = 20
 _LOOKS = 5
+_MOST_DOCUMENTS = 5_000
+"""In a shard's reply to a comparison."""
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 
@@ -104,9 +106,11 @@ class ShardedSource:
         }
 
     def silence(self, shard: str, host: str) -> Silence | None:
+        """Of a shard that was removed. None: it answers, or it is a shard again."""
         return self._clients.silence(shard, host)
 
     def left_tables(self, shard: str, since_ts: ClusterTime) -> LeftTables:
+        """What a shard that was removed may have had at that time."""
         with closing(ClusterStream(CONFIG, self._clients.config, since_ts, config=True)) as stream:
             try:
                 return left_tables(shard, since_ts, operations_of(caught_up(stream)))
@@ -130,7 +134,7 @@ class ShardedSource:
         reach_newest(self._clients)
 
     def rows(self, _names: Iterable[TableName], ids: Mapping[TableId, TableId], options: ReadOptions) -> RowCapture:
-        return ShardedRows(self._clients, ids, patience=options.patience, whole_keys=options.whole_keys)
+        return ShardedRows(self._clients, ids, options)
 
     def rows_with_images(self, _options: ReadOptions) -> RowCapture:
         raise InvariantError("oplogs show no documents before a change: no table of such a changefeed is divided")
@@ -223,3 +227,47 @@ class ShardedSource:
 
 def _named(stream: str) -> str:
     return "the config servers" if stream == CONFIG else f"shard {stream}"
+
+
+class ComparedCluster:
+    """A sharded cluster, of which each shard shows the documents that it owns.
+
+    A range is read at all shards at one cluster time, so chunks may move meanwhile. Its documents come shard by shard, in no common order.
+    """
+
+    in_order = False
+
+    def __init__(self, clients: ClusterClients) -> None:
+        self._clients = clients
+
+    def read_tables(self, wanted: Callable[[TableName], bool]) -> tuple[TableSchema, ...]:
+        return read_cluster_catalog(self._clients, wanted).tables
+
+    def divide(self, schema: TableSchema, *, chunk_bytes: int, most: int) -> Division:
+        return divide_cluster(self._clients, schema, chunk_bytes=chunk_bytes, most=most)
+
+    def find(self, schema: TableSchema, options: Mapping[str, Any]) -> Generator[bytes, None, None]:
+        """A table that is not there has no documents."""
+        capped, not_before = bool(schema.options.decode().get("capped")), ClusterTime(0, 0)
+        with (
+            translated(f"reading {schema.name} of the source"),
+            owned_find(
+                self._clients, schema.name, options, not_before=not_before, most=_MOST_DOCUMENTS, snapshot=not capped
+            ) as replies,
+        ):
+            for shard, first in replies.first.items():
+                yield b"".join(first.documents)
+                for found in replies.rest[shard]:
+                    yield b"".join(found.documents)
+
+    def size(self, schema: TableSchema) -> TableSize:
+        return cluster_sizes(self._clients, [schema.name]).get(schema.name, TableSize())
+
+    def newest_time(self) -> ClusterTime:
+        return reach_newest(self._clients)
+
+    def resolve(self, at_ts: ClusterTime) -> None:
+        """All shards have reached it already."""
+
+    def close(self) -> None:
+        self._clients.close()

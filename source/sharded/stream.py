@@ -38,6 +38,7 @@ from source.sharded.effective_order import (
     StreamPoint,
     Unit,
     commit_ts,
+    digits_of,
     effective_ts,
     transaction_key,
 )
@@ -324,8 +325,8 @@ class ClusterStream:
 
 
 def in_order(units: Sequence[Unit]) -> list[Unit]:
-    """By effective time, then by stream, then as the entries stand."""
-    return sorted(units, key=lambda unit: (unit.ts, unit.stream, unit.entry_ts))
+    """By effective time, then by stream, then as the entries stand: in the order of `place_of`."""
+    return sorted(units, key=lambda unit: (unit.ts, digits_of(unit.stream), unit.entry_ts))
 
 
 def wait_for_start(stream: ClusterStream) -> None:

@@ -10,7 +10,7 @@ A start needs a bare time only: the catalogs of now are rewound to it (`cluster_
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,14 +20,14 @@ from typing import Self, TypeVar
 import structlog
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import RetryableError
+from changefeed.errors import RetryableError, SluiceError
 from changefeed.position import Position
 from changefeed.sharded_history import ShardedHistory
 from changefeed.table import TableId
 from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.cluster_opening import ClusterOpening, refuse_lost_primary
 from source.sharded.effective_order import Operation, Unit, held_by, nudges, place_of, resolved
-from source.sharded.row_reader import RowRange
+from source.sharded.rows.shard_row_reader import RowRange
 from source.sharded.shard_roster import ShardRoster
 from source.sharded.stream import ClusterStream, in_order
 from source.sharded.tables.cluster_state import (
@@ -35,6 +35,7 @@ from source.sharded.tables.cluster_state import (
     SHARDS,
     ClusterChange,
     NewUuid,
+    database_not_followed,
     document_id,
 )
 
@@ -249,13 +250,25 @@ class ClusterWatch:
                 at, timed = place_of(unit.ts, unit.stream, index), {**operation, "wall": unit.wall}
                 self._guard.take(unit.stream, operation, at)
                 self.owned.options.coordinated = not self._guard.on
-                yield from self.owned.take(unit.stream, timed, at)
-                for change in self.tables.take(unit.stream, timed, at):
-                    yield change
-                    if isinstance(change, NewUuid):
-                        yield from self.owned.superseded(change)
+                try:
+                    yield from self._changes(unit.stream, timed, at)
+                except SluiceError:
+                    raise
+                except Exception:  # of an entry that nobody foresaw
+                    event = database_not_followed(operation, at)
+                    if event is None:
+                        raise
+                    log.exception("cluster_entry_not_followed", stream=unit.stream, at=str(at))
+                    yield event
                 if operation["ns"] == str(SHARDS):
                     self._shard_changed(operation, at)
+
+    def _changes(self, stream: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
+        yield from self.owned.take(stream, operation, at)
+        for change in self.tables.take(stream, operation, at):
+            yield change
+            if isinstance(change, NewUuid):
+                yield from self.owned.superseded(change)
 
     def _shard_changed(self, operation: Operation, at: Position) -> None:
         shard = str(document_id(operation))

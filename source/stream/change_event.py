@@ -22,12 +22,12 @@ from typing import Any
 import bson
 from bson.codec_options import CodecOptions
 
-from changefeed.bson_bytes import NULL, STRING, MalformedBson, document_of, documents_of, elements
+from changefeed.bson_bytes import NULL, STRING, MalformedBson, document_of, documents_of, elements, fields_of
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.event import SHOWN_BY_STREAMS, DdlEvent, DdlType
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
-from source.ddl_description import check_names, describe, printable, shown, uuid_of, wall_ms_of
+from source.ddl_description import check_names, describe, printable, printable_name, shown, uuid_of, wall_ms_of
 from source.raw_row import Header, RowAbout, milliseconds, transaction_of
 from source.resume_token import decode_token, position_of
 
@@ -196,15 +196,10 @@ def assemble(fragments: list[bytes]) -> bytes:
     body = [
         element
         for number, fragment in enumerate(fragments)
-        for name, element in _whole_elements(fragment)
+        for name, element in fields_of(fragment).items()
         if name not in dropped or (name == b"_id" and number == 0)
     ]
     return document_of(body)
-
-
-def _whole_elements(document: bytes) -> list[tuple[bytes, bytes]]:
-    """The name of each element, and the whole element (type, name and value)."""
-    return [(name, document[at - len(name) - 2 : end]) for name, _, at, end in elements(document)]
 
 
 _INT64 = Struct("<q").unpack
@@ -256,9 +251,9 @@ def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
         position=position_of(token),
         type=DdlType.UNKNOWN,
         db=printable(db),
-        table=_printable(table),
+        table=printable_name(table),
         id=_id_of(change, token, table),
-        renamed_to=_printable(TableName(to["db"], to["coll"]) if to else None),
+        renamed_to=printable_name(TableName(to["db"], to["coll"]) if to else None),
         drop_target=uuid_of(stated.get("dropTarget")),
         wall_ms=wall_ms_of(change.get("wallTime")),
     )
@@ -268,10 +263,6 @@ def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
     except Exception:  # noqa: BLE001 - whatever a definition holds concerns its table alone
         return replace(unexplained, description=shown(stated))
     return event
-
-
-def _printable(table: TableName | None) -> TableName | None:
-    return table and TableName(printable(table.db), printable(table.coll))
 
 
 def _id_of(change: Mapping[str, Any], token: str, table: TableName | None) -> TableId | None:

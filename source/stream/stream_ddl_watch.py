@@ -17,26 +17,27 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import bson
 import structlog
 from pymongo.errors import PyMongoError
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, SluiceError, SourceMajorityStalled
+from changefeed.errors import HistoryLost, SluiceError
 from changefeed.event import SHOWN_BY_STREAMS, DdlEvent, DdlType
 from changefeed.position import Position
 from source.connection import Client
 from source.ddl_description import ANY_TEXT
 from source.ddl_watch import DdlBatch
 from source.errors import error_text, translated
+from source.majority_watch import MajorityWatch
 from source.oplog.window import majority_time
 from source.read_size import BatchSize
 from source.stream import filter_match
 from source.stream.change_event import ddl_of_change, scan
 from source.stream.completeness import resolved_after
+from source.stream.note import NoteKeeper
 from source.stream.raw_stream import RawStream
 
 
@@ -52,37 +53,16 @@ class Reading:
     committed_ts: ClusterTime
 
 
-class DdlCursor(Protocol):
-    """A cursor in the source's history. Errors are the driver's own."""
-
-    def open(self, start_ts: ClusterTime) -> None:
-        """Open it at the first event of this cluster time."""
-        ...
-
-    def read(self) -> Reading: ...
-
-    def close(self) -> None: ...
-
-
-class Notes(Protocol):
-    """Receives each reading, and writes a note at the source if one is wanted (`note.NoteKeeper`)."""
-
-    def look_at(self, resolved: Position, committed_ts: ClusterTime, *, quiet: bool) -> None: ...
-
-    def end(self, committed_ts: ClusterTime) -> Position: ...
-
-
-class MajorityLook(Protocol):
-    """Receives each reading's time, and reports a stalled majority (`majority_watch.MajorityWatch`)."""
-
-    def look_at(self, committed_ts: ClusterTime) -> SourceMajorityStalled | None: ...
-
-
 class ResumingDdlWatch:
     """`oldest` returns the oldest time available at the source, for messages."""
 
     def __init__(
-        self, cursor: DdlCursor, start: Position, notes: Notes, majority: MajorityLook, oldest: Callable[[], str]
+        self,
+        cursor: ChangeStreamCursor,
+        start: Position,
+        notes: NoteKeeper,
+        majority: MajorityWatch,
+        oldest: Callable[[], str],
     ) -> None:
         self._cursor = cursor
         self._start = start
@@ -96,9 +76,7 @@ class ResumingDdlWatch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def poll(self) -> DdlBatch:
@@ -157,6 +135,7 @@ class ChangeStreamCursor:
         self._stream: RawStream | None = None
 
     def open(self, start_ts: ClusterTime) -> None:
+        """At the first event of this cluster time."""
         self._stream = RawStream(
             self._client,
             start_ts=start_ts,

@@ -71,14 +71,12 @@ def stability_of(reading: CatalogReading, ddls: Iterable[DdlEvent], resolved: Po
     return Stability.STABLE if resolved.ts > reading.after_ts else Stability.UNDECIDED
 
 
-def read_catalog(
-    client: Client, wanted: Callable[[TableName], bool], *, valid_from: Position | None = None, buckets: bool = False
-) -> CatalogReading:
-    """All wanted tables. With `valid_from` in the past, the reading is stable only if no DDL happened since. `buckets`: a time series is
-    the collection of its buckets, as in the oplog; otherwise it is a view, as in change streams.
+def read_catalog(client: Client, wanted: Callable[[TableName], bool], *, buckets: bool = False) -> CatalogReading:
+    """All wanted tables. `buckets`: a time series is the collection of its buckets, as in the oplog; otherwise it is a view, as in change
+    streams.
     """
     before_ts = majority_time(client)
-    position = valid_from if valid_from is not None else Position(before_ts.next())
+    position = Position(before_ts.next())
     with translated("reading the catalog of the source"), ThreadPoolExecutor(_THREADS, "catalog") as threads:
         shard_keys = _shard_keys(client)
         listed_names = read_command(client, "admin", {"listDatabases": 1, "nameOnly": True})["databases"]
@@ -95,14 +93,14 @@ def read_catalog(
 
 
 @contextmanager
-def _printable(listed: _Listed) -> Iterator[None]:
+def of_utf8(name: TableName, info: Mapping[str, Any]) -> Iterator[None]:
     """Servers take texts that are no UTF-8 (`printable`). Another one would be another name, or another definition."""
     try:
-        check_names(listed.info["name"])
+        check_names(info["name"])
         yield
     except UnicodeError:
         raise SourceUnsupported(
-            f"{listed.name}: expected its name, options and indexes to be UTF-8, found a text that is not; leave the table out (filter.tables), or "
+            f"{name}: expected its name, options and indexes to be UTF-8, found a text that is not; leave the table out (filter.tables), or "
             "drop and create it again at the source without that text"
         ) from None
 
@@ -112,7 +110,7 @@ def _schema(
 ) -> TableSchema:
     options = {option: value for option, value in listed.info.get("options", {}).items() if option != "temp"}
     kind = TableKind.TIMESERIES if "timeseries" in options else _KINDS.get(listed.info["type"], TableKind.COLLECTION)
-    with _printable(listed):
+    with of_utf8(listed.name, listed.info):
         said = Document.of(options)
     return TableSchema(
         id=listed.id,
@@ -149,7 +147,7 @@ def _indexes(client: Client, table: _Listed) -> tuple[Document, ...]:
     if table.info["type"] == "view":
         return ()
     specifications = _list_indexes(client, table.name)
-    with _printable(table):
+    with of_utf8(table.name, table.info):
         return tuple(index_document(spec) for spec in specifications if not {"buildUUID", "clustered"} & spec.keys())
 
 
@@ -183,29 +181,17 @@ Wanted = Callable[[TableName], bool]
 
 
 def read_stable_catalog(
-    client: Client,
-    wanted: Wanted,
-    open_watch: Callable[[Position], DdlWatch],
-    *,
-    valid_from: Position | None = None,
-    buckets: bool = False,
+    client: Client, wanted: Wanted, open_watch: Callable[[Position], DdlWatch], *, buckets: bool = False
 ) -> CatalogReading:
     """Blocks for the reading and some hundred milliseconds more. `open_watch` opens a separate watch for it.
 
-    With `valid_from` (a start in the past) there is one attempt: a DDL since then makes the present catalog useless.
     `buckets`: as for `read_catalog`; the watch must tell of time series in the same way.
     """
-    for _ in range(1 if valid_from is not None else _ATTEMPTS):
+    for _ in range(_ATTEMPTS):
         primary = _primary(client)
-        reading = read_catalog(client, wanted, valid_from=valid_from, buckets=buckets)
-        disturbing = disturbing_ddl(reading, wanted, open_watch)
-        if disturbing is None and _primary(client) == primary:
+        reading = read_catalog(client, wanted, buckets=buckets)
+        if disturbing_ddl(reading, wanted, open_watch) is None and _primary(client) == primary:
             return reading
-        if disturbing is not None and valid_from is not None:
-            raise SourceUnsupported(
-                f"the source's tables at {valid_from} are unknown, since they changed later: {disturbing}; "
-                "start after it, or with an initial copy"
-            )
     raise changed_each_time()
 
 

@@ -13,7 +13,7 @@ primary only, the find reads nothing, or another table, and an election takes th
         read
 
 Afterwards the majority has everything that the member had written when the block ended, and its primary was the same all along. A change of
-primary raises, and so does a majority that does not follow. See docs/decisions/0056. A router tells no term: there nothing is confirmed.
+primary raises, and so does a majority that does not follow. See docs/why/fencing.md. A router tells no term: there nothing is confirmed.
 """
 
 from __future__ import annotations

@@ -9,16 +9,26 @@ import pytest
 
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
+from devstack.sharded.ddl import ClusterDdl
 from sink.messages import replica
 from sink.messages.replica_place import COLLECTION
 from tests.component.sink.killed_reader import MORTAL, Death
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
+@pytest.fixture(scope="session")
+def standing_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
     directory: Path = tmp_path_factory.mktemp("sharded")
     with ShardedCluster(directory / "data", directory / "log") as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def cluster(standing_cluster: ShardedCluster) -> Iterator[ShardedCluster]:
+    """Config servers and two shards, lent to one module after another; empty each time. A module that stops servers or adds shards has its own."""
+    yield standing_cluster
+    with standing_cluster.router() as router:
+        for database in router.known_by_config("databases", {}):
+            ClusterDdl(router).drop_database(database["_id"])
 
 
 @pytest.fixture

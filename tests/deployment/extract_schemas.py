@@ -1,9 +1,9 @@
-"""Makes `schemas/`: the schemas of the kinds that the chart uses, for two Kubernetes versions and the Prometheus operator.
+"""Makes `schemas/`: the schemas of the kinds that the chart uses, for two Kubernetes versions, the Prometheus operator and the Gateway API.
 
     python -m tests.deployment.extract_schemas
 
 reads the schemas from the projects' Go modules (only this script needs `go`) and keeps what decides whether a manifest is valid:
-types, fields, required fields, enumerations. Both projects are under the Apache License 2.0.
+types, fields, required fields, enumerations. All projects are under the Apache License 2.0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 KUBERNETES = {"1.33": "v1.33.5", "1.36": "v1.36.3"}
-PROMETHEUS_OPERATOR = "v0.85.0"
+PROMETHEUS_OPERATOR, GATEWAY_API = "v0.85.0", "v1.3.0"
 KINDS = {
     "v1/ConfigMap": "core.v1.ConfigMap",
     "v1/Pod": "core.v1.Pod",
@@ -28,12 +28,13 @@ KINDS = {
     "apps/v1/StatefulSet": "apps.v1.StatefulSet",
     "autoscaling/v2/HorizontalPodAutoscaler": "autoscaling.v2.HorizontalPodAutoscaler",
     "batch/v1/Job": "batch.v1.Job",
+    "networking.k8s.io/v1/Ingress": "networking.v1.Ingress",
     "networking.k8s.io/v1/NetworkPolicy": "networking.v1.NetworkPolicy",
     "policy/v1/PodDisruptionBudget": "policy.v1.PodDisruptionBudget",
     "rbac.authorization.k8s.io/v1/Role": "rbac.v1.Role",
     "rbac.authorization.k8s.io/v1/RoleBinding": "rbac.v1.RoleBinding",
 }
-CUSTOM_KINDS = ("prometheusrules", "servicemonitors")
+MONITORING = ("podmonitors", "prometheusrules", "servicemonitors")
 DECISIVE = ("$ref", "type", "format", "properties", "required", "items", "additionalProperties", "enum", "pattern")
 DECISIVE_OF_CUSTOM = (*DECISIVE, "x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -46,7 +47,11 @@ def main() -> None:
         used = dict(sorted(_closure(definitions, KINDS.values()).items()))
         _write(f"kubernetes-{name}", {"version": version, "kinds": KINDS, "definitions": used})
     crds = _module("github.com/prometheus-operator/prometheus-operator", PROMETHEUS_OPERATOR)
-    _write("prometheus-operator", {"version": PROMETHEUS_OPERATOR, **_custom(crds / "example/prometheus-operator-crd")})
+    files = [crds / f"example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml" for plural in MONITORING]
+    _write("prometheus-operator", {"version": PROMETHEUS_OPERATOR, **_custom(files)})
+    routes = _module("sigs.k8s.io/gateway-api", GATEWAY_API) / "config/crd/standard"
+    files = [routes / "gateway.networking.k8s.io_grpcroutes.yaml"]
+    _write("gateway-api", {"version": GATEWAY_API, **_custom(files)})
 
 
 def _module(path: str, version: str) -> Path:
@@ -66,10 +71,10 @@ def _closure(definitions: dict[str, Any], names: Iterable[str]) -> dict[str, Any
     return found
 
 
-def _custom(folder: Path) -> dict[str, Any]:
+def _custom(files: Iterable[Path]) -> dict[str, Any]:
     kinds, definitions = {}, {}
-    for plural in CUSTOM_KINDS:
-        crd = yaml.safe_load((folder / f"monitoring.coreos.com_{plural}.yaml").read_text())["spec"]
+    for file in files:
+        crd = yaml.safe_load(file.read_text())["spec"]
         kind, version = crd["names"]["kind"], crd["versions"][0]
         schema = _decisive(version["schema"]["openAPIV3Schema"], DECISIVE_OF_CUSTOM)
         schema["properties"].pop("status", None)

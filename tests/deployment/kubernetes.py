@@ -24,12 +24,12 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 class Api:
-    """The kinds of a cluster of one Kubernetes version with the Prometheus operator."""
+    """The kinds of a cluster of one Kubernetes version with the Prometheus operator and the Gateway API."""
 
     def __init__(self, version: str) -> None:
         files = [
             Path(__file__).parent / "schemas" / f"{name}.json"
-            for name in (f"kubernetes-{version}", "prometheus-operator")
+            for name in (f"kubernetes-{version}", "prometheus-operator", "gateway-api")
         ]
         read = [json.loads(file.read_text()) for file in files]
         self._kinds: dict[str, str] = {kind: name for each in read for kind, name in each["kinds"].items()}

@@ -48,6 +48,8 @@ def healthy(state: str = "normal", **values: str) -> list[dict[str, str]]:
         "sluice_dead_letters": "0x120",
         "sluice_oplog_left_seconds": "200000x120",
         "sluice_divergences_total": "0x120",
+        "sluice_sync_point_age_seconds": "30x120",
+        "sluice_sync_point_every_seconds": "60x120",
     }
     of_node = {"sluice_owner": "1x120", "sluice_etcd_writable": "1x120", "sluice_task_slots": "4x120"}
     of_node["sluice_unready_nodes"] = "0x120"
@@ -93,6 +95,7 @@ def test_at_rest_nothing_fires(promtool: Path, rules: Path) -> None:
         ("SluiceLag", "normal", {"sluice_lag_seconds": "0+30x120"}),
         ("SluiceBarrierClosed", "normal", {"sluice_held_tables": "3x120"}),
         ("SluiceBarrierStale", "normal", {"sluice_barrier_age_seconds": "0+30x120"}),
+        ("SluiceSyncPointsLate", "normal", {"sluice_sync_point_age_seconds": "0+30x120"}),
         ("SluiceOplogWindowShrinking", "normal", {"sluice_oplog_left_seconds": "30000x120"}),
         ("SluiceDivergence", "normal", {"sluice_divergences_total": "0x50 1x70"}),
         ("SluiceTablesStopped", "normal", {"sluice_stopped_tables": "2x120"}),

@@ -12,6 +12,7 @@ import yaml
 
 from changefeed.config.configuration import Configuration, DdlOptions, PipelineOptions
 from changefeed.config.options import Options
+from changefeed.config.sync_options import SyncPointOptions
 from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.config.tables.filter import EventRule, Filter, IgnoreWhere
 from changefeed.config.tables.routes import Route
@@ -240,6 +241,7 @@ def test_the_schema_knows_each_key_of_a_changefeed() -> None:
         (changefeed["routes"]["items"]["properties"], Route),
         (changefeed["columns"]["items"]["properties"], ColumnRule),
         (changefeed["ddl"]["properties"], DdlOptions),
+        (changefeed["sync_points"]["properties"], SyncPointOptions),
         (changefeed["pipeline"]["properties"], PipelineOptions),
     ]
     for properties, options in known:
@@ -266,6 +268,34 @@ def test_the_job_looks_at_each_changefeed_and_updates_none_unless_it_is_told_to(
     assert _commands(chart.render(GOOD["changefeeds"])) == [["sluice", "changefeed", "ensure", *files]]
     updating = {**GOOD["changefeeds"], "changefeedJob": {"update": True}}
     assert _commands(chart.render(updating)) == [["sluice", "changefeed", "ensure", "--update", *files]]
+
+
+def test_a_release_removes_only_changefeeds_that_carry_its_name(chart: Chart) -> None:
+    manifests = chart.render(GOOD["managed"])
+    [command] = _commands(manifests)
+    assert command[:5] == ["sluice", "changefeed", "ensure", "--update", "--prune=data.trial"]
+    [files] = [each["data"] for each in manifests if "orders-to-dr.yaml" in each.get("data", {})]
+    assert {Configuration.from_yaml(text).managed_by for text in files.values()} == {"data.trial"}
+
+
+def test_nodes_have_what_a_platform_adds(chart: Chart) -> None:
+    manifests = chart.render(GOOD["with parts of their own"])
+    for owner, pod in _nodes(manifests):
+        assert set(pod["securityContext"]) == {"runAsNonRoot", "seccompProfile"}, owner
+        assert [each["name"] for each in pod["containers"]] == ["sluice", "vault"]
+        assert [each["name"] for each in pod["initContainers"]] == ["waits"]
+        assert {"name": "tmp", "emptyDir": {"sizeLimit": "8Gi"}} in pod["volumes"]
+    for _, pod in [*_nodes(manifests), ("executor", _executor_pods(manifests)[0]["spec"])]:
+        assert {"name": "kerberos", "mountPath": "/etc/krb5"} in pod["containers"][0]["volumeMounts"]
+    assert all(each["metadata"]["labels"]["team"] == "data" for each in manifests)
+    [ingress] = [each for each in manifests if each["kind"] == "Ingress"]
+    assert ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"] == "trial-sluice-admin"
+    [route] = [each["spec"] for each in manifests if each["kind"] == "GRPCRoute"]
+    assert route["parentRefs"] == [{"name": "public", "namespace": "gateways", "sectionName": "grpc"}]
+    assert (route["hostnames"], route["rules"]) == (
+        ["sluice-admin.example"],
+        [{"backendRefs": [{"name": "trial-sluice-admin", "port": 8300}]}],
+    )
 
 
 def test_pods_are_rolled_when_their_configuration_changes(chart: Chart) -> None:

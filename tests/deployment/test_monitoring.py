@@ -1,4 +1,4 @@
-"""Dashboard and alerts use only metrics that nodes have, and the handbook has a remedy for each alert."""
+"""Dashboard and alerts use only metrics that nodes have, and the handbook has each metric, and a remedy for each alert."""
 
 from __future__ import annotations
 
@@ -58,6 +58,12 @@ def test_the_dashboard_shows_each_metric(known: dict[str, set[str]]) -> None:
     }
 
 
+def test_the_handbook_explains_each_metric_and_no_other(known: dict[str, set[str]]) -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    named = {_SUFFIX.sub("", name) for name in re.findall(r"\bsluice_[a-z_]+\b", page)}
+    assert named == {_SUFFIX.sub("", name) for name in known if name.startswith("sluice_")}
+
+
 def test_alerts_watch_what_there_is(chart: Chart, known: dict[str, set[str]]) -> None:
     for rule in _alerts(chart):
         _assert_known(rule["expr"], known)
@@ -77,10 +83,39 @@ def test_alerts_cover_what_stops_replication(chart: Chart) -> None:
 
 
 def test_each_alert_has_its_remedy_in_the_handbook(chart: Chart) -> None:
-    handbook = (ROOT / "docs" / "operations.md").read_text()
+    handbook = _handbook()
     assert {rule["alert"] for rule in _alerts(chart)} == set(
         re.findall(r"^### (Sluice\w+)$", handbook, flags=re.MULTILINE)
     )
+
+
+def test_each_alert_links_to_its_remedy(chart: Chart) -> None:
+    anchors = {heading.lower() for heading in re.findall(r"^### (Sluice\w+)$", _handbook(), flags=re.MULTILINE)}
+    for rule in _alerts(chart):
+        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert page == "https://wiki.example/sluice/operations.html"
+        assert anchor in anchors
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ("monitored by pod", 'namespace="data",service="trial-sluice-metrics"'),
+        ("scraped by something else", 'namespace="data",job=~"sluice.*"'),
+    ],
+)
+def test_alerts_need_no_service_monitor(chart: Chart, values: str, labels: str) -> None:
+    manifests = chart.render(GOOD[values])
+    [rules] = [each for each in manifests if each["kind"] == "PrometheusRule"]
+    for rule in rules["spec"]["groups"][0]["rules"]:
+        assert f"{{{labels}" in rule["expr"]
+    endpoints = [each["spec"]["podMetricsEndpoints"] for each in manifests if each["kind"] == "PodMonitor"]
+    for [endpoint] in endpoints:
+        assert endpoint["relabelings"][0] == {"targetLabel": "service", "replacement": "trial-sluice-metrics"}
+
+
+def _handbook() -> str:
+    return (ROOT / "docs" / "how-to" / "troubles.md").read_text()
 
 
 def test_alerts_are_those_of_their_release(chart: Chart) -> None:
@@ -129,6 +164,7 @@ def _cluster_metrics() -> Iterator[Metric]:
     """The metrics that the owner makes from etcd. Their names do not depend on etcd's content."""
     now = datetime.now(UTC)
     yield from cluster_metrics._states(Changefeeds(), None)
+    yield cluster_metrics._info({})
     yield from cluster_metrics._gauges({}, now)
     yield from cluster_metrics._lags({}, now)
     yield from cluster_metrics._copies({})
@@ -143,7 +179,7 @@ def _cluster_metrics() -> Iterator[Metric]:
 
 def _labels_in(registry: CollectorRegistry) -> dict[str, set[str]]:
     samples = [sample for family in registry.collect() for sample in family.samples]
-    names = {sample.name for sample in samples if not sample.name.endswith("_created")}
+    names = {sample.name for sample in samples}
     return {name: {label for sample in samples if sample.name == name for label in sample.labels} for name in names}
 
 

@@ -81,9 +81,101 @@ GOOD: dict[str, Values] = {
     "monitored": {
         **PRODUCTION,
         "metrics": {
-            "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "serviceMonitor": {
+                "enabled": True,
+                "labels": {"release": "prometheus"},
+                "endpoint": {
+                    "scrapeTimeout": "9s",
+                    "scheme": "https",
+                    "tlsConfig": {"insecureSkipVerify": True},
+                    "relabelings": [{"targetLabel": "team", "replacement": "data"}],
+                },
+            },
             "dashboard": {"enabled": True},
-            "alerts": {"enabled": True, "lagSeconds": 30, "oplogWindowHours": 48},
+            "alerts": {
+                "enabled": True,
+                "lagSeconds": 30,
+                "oplogWindowHours": 48,
+                "runbookUrl": "https://wiki.example/sluice/operations.html",
+            },
+        },
+    },
+    "monitored by pod": {
+        **PRODUCTION,
+        "metrics": {
+            "podMonitor": {
+                "enabled": True,
+                "endpoint": {"relabelings": [{"targetLabel": "team", "replacement": "data"}]},
+            },
+            "alerts": {"enabled": True},
+        },
+    },
+    "scraped by something else": {
+        **PRODUCTION,
+        "metrics": {"alerts": {"enabled": True, "selector": 'namespace="data",job=~"sluice.*"'}},
+    },
+    "one owner for a trial": {"etcd": {"dev": {"enabled": True}}, **_ADMIN, "owner": {"replicas": 1}},
+    "managed": {**PRODUCTION, "changefeeds": [_FEED, _BUCKET], "changefeedJob": {"update": True, "prune": True}},
+    "with parts of their own": {
+        **POD_EXECUTORS,
+        "commonLabels": {"team": "data"},
+        "admin": {
+            **_ADMIN["admin"],
+            "ingress": {
+                "enabled": True,
+                "className": "nginx",
+                "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "GRPCS"},
+                "host": "sluice-admin.example",
+                "tlsSecret": "ingress-tls",
+            },
+            "gateway": {
+                "enabled": True,
+                "parentRefs": [{"name": "public", "namespace": "gateways", "sectionName": "grpc"}],
+                "hostnames": ["sluice-admin.example"],
+            },
+        },
+        "securityContext": {"pod": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
+        "tmp": {"sizeLimit": "8Gi"},
+        "processor": {
+            "resources": {
+                "requests": {"cpu": "500m", "memory": "3Gi", "ephemeral-storage": "9Gi"},
+                "limits": {"cpu": 1, "memory": "3072Mi", "ephemeral-storage": "10Gi"},
+            }
+        },
+        "extraVolumes": [{"name": "kerberos", "configMap": {"name": "trial-sluice"}}],
+        "extraVolumeMounts": [{"name": "kerberos", "mountPath": "/etc/krb5"}],
+        "initContainers": [
+            {"name": "waits", "image": "busybox:1.36", "command": ["true"], "volumeMounts": []},
+        ],
+        "sidecars": [
+            {
+                "name": "vault",
+                "image": "vault-agent:1.17",
+                "ports": [{"name": "vault", "containerPort": 8200}],
+                "resources": {"limits": {"memory": "64Mi"}},
+                "securityContext": {
+                    "readOnlyRootFilesystem": True,
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+            }
+        ],
+    },
+    "console": {
+        **PRODUCTION,
+        "console": {
+            "enabled": True,
+            "ingress": {
+                "enabled": True,
+                "className": "nginx",
+                "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"},
+                "host": "sluice.example",
+                "tlsSecret": "console-tls",
+            },
+        },
+        "networkPolicy": {
+            "consoleFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}]
         },
     },
     "autoscaled": {**PRODUCTION, "processor": {"autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 9}}},
@@ -155,6 +247,14 @@ GOOD: dict[str, Values] = {
 }
 
 BAD: dict[str, tuple[Values, str]] = {
+    "a console without tokens": (
+        {**_ETCD, "admin": {"allowUnauthenticated": True}, "console": {"enabled": True}},
+        "console.enabled: found true without admin.tokens.existingSecret",
+    ),
+    "an ingress without a host": (
+        {**PRODUCTION, "console": {"enabled": True, "ingress": {"enabled": True}}},
+        "console.ingress.enabled: found true without console.enabled and console.ingress.host",
+    ),
     "no etcd": (_ADMIN, "etcd.endpoints: found none"),
     "two etcds": (
         {"etcd": {**_ETCD["etcd"], "dev": {"enabled": True}}, **_ADMIN},
@@ -183,7 +283,31 @@ BAD: dict[str, tuple[Values, str]] = {
         {**_ETCD, "admin": {"tls": {"existingSecret": "x", "clientCertificates": True}}},
         "admin.tls.clientSecret: found none",
     ),
-    "one owner": ({**PRODUCTION, "owner": {"replicas": 1}}, "at '/owner/replicas': minimum: got 1, want 2"),
+    "one owner": ({**PRODUCTION, "owner": {"replicas": 1}}, "owner.replicas: found 1; one leads and one takes over"),
+    "a session longer than the grace": (
+        {**PRODUCTION, "grace": 5},
+        "grace: found 5, which is less than sessionTtl 10",
+    ),
+    "a limit below its request": (
+        {**PRODUCTION, "processor": {"resources": {"limits": {"memory": "2900Mi"}}}},
+        "processor.resources.limits.memory: found 2900Mi, which is less than the request 3Gi",
+    ),
+    "a limit of CPUs below its request": (
+        {**PRODUCTION, "owner": {"resources": {"limits": {"cpu": "0.1"}}}},
+        "owner.resources.limits.cpu: found 0.1, which is less than the request 200m",
+    ),
+    "an admin ingress without a host": (
+        {**PRODUCTION, "admin": {**_ADMIN["admin"], "ingress": {"enabled": True}}},
+        "admin.ingress.enabled: found true without admin.ingress.host",
+    ),
+    "an admin route without a gateway": (
+        {**PRODUCTION, "admin": {**_ADMIN["admin"], "gateway": {"enabled": True}}},
+        "admin.gateway.enabled: found true without admin.gateway.parentRefs",
+    ),
+    "pruning to nothing": (
+        {**PRODUCTION, "changefeedJob": {"prune": True}},
+        "changefeedJob.prune: found true without changefeeds",
+    ),
     "latest": ({**PRODUCTION, "image": {"tag": "latest"}}, 'image.tag: found "latest"'),
     "half a digest": (
         {**PRODUCTION, "image": {"digest": "sha256:12"}},

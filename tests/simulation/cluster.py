@@ -22,14 +22,13 @@ from changefeed.errors import CoordinationFull, FencedError, PipelineUnavailable
 from changefeed.records.node import NodeId, NodeRecord, Role
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState, MoveRequest
 from coordination.decoded import Decoded
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Change, EtcdConfig, KeyValue, Op, Put
 from coordination.layout import Layout, child, decode, encode
 from coordination.mirror import Mirror
 from coordination.session import open_session
 from coordination.view import Replica
 from node.membership import HealthPublisher, Membership, owner_candidate
-from owner.capture_change import obstacle
+from owner.decision.capture_change import obstacle
 from processor.job_runs import JobSetup
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
@@ -39,6 +38,7 @@ from processor.spark.spark_watch import SparkWatch
 from processor.spark.stay_plan import StayLimits
 from processor.spark.stays import Stays
 from processor.task.worker_resources import WorkerResources
+from tests.memory_etcd import MemoryEtcd
 from tests.simulation.clockwork import substitutes
 from tests.simulation.clockwork.machine import Machine, Process, Thread
 from tests.simulation.clockwork.network import EtcdLine, Network

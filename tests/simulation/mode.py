@@ -8,14 +8,16 @@ from random import Random
 _SHARDED = 0.3
 """The part of the runs whose source is a sharded cluster."""
 _MESSAGES = 0.2
-"""The part of the runs with a replica set as source whose sink is one of messages."""
+"""The part of the runs whose sink is one of messages."""
 MESSAGES = ("files", "topics")
 _UNIQUE = 0.3
 """The part of the other runs whose tables have unique indexes of all kinds."""
 _GATHERED = 0.2
 """The part of the runs from a replica set into MongoDB with tables that have one name at the target."""
+_SYNCED = 0.1
+"""The part of the runs from a replica set into MongoDB with sync points."""
 _BATCHES = (3, 8, 20)
-SWITCHES = ("limited", "delayed", "kept", "slow", "refusing", "unique", "gathered")
+SWITCHES = ("limited", "delayed", "kept", "slow", "refusing", "unique", "gathered", "synced", "full")
 """The fields of a mode that are switches, under the same name as on the command line."""
 
 
@@ -40,8 +42,17 @@ class Mode:
     """Its tables have unique indexes of all kinds, and their values change hands."""
     gathered: bool = False
     """Two of its tables have one name at the target."""
+    synced: bool = False
+    """It makes sync points."""
+    full: bool = False
+    """It has capped tables that are full most of the time, and nothing is read anew."""
     sink: str | None = None
-    """`mongodb`, or a sink of messages: `files`, `topics`. Those of a sharded source are not written."""
+    """`mongodb`, or a sink of messages: `files`, `topics`."""
+
+    @property
+    def mended(self) -> bool:
+        """Sync points while rows are repaired that others have touched, and nothing else goes wrong: most tables are at them."""
+        return self.synced and not self.faults
 
     def __str__(self) -> str:
         """As on the command line."""
@@ -54,16 +65,21 @@ class Mode:
         if self.sink is not None:
             return self.sink
         sinks = Random(f"sink of {seed}")
-        plain = not (self.kept or self.slow or self.refusing or self.is_sharded(seed))
+        plain = not (self.kept or self.slow or self.refusing or self._of_a_mongodb)
         return sinks.choice(MESSAGES) if plain and sinks.random() < _MESSAGES else "mongodb"
 
     def is_sharded(self, seed: int) -> bool:
         if self.sharded is not None:
             return self.sharded
-        return not self.kept and Random(f"sharded {seed}").random() < _SHARDED
+        return not (self.kept or self._of_a_mongodb) and Random(f"sharded {seed}").random() < _SHARDED
+
+    @property
+    def _of_a_mongodb(self) -> bool:
+        """Whether it needs a replica set as source, and a MongoDB as sink."""
+        return self.gathered or self.synced or self.full
 
     def is_unique(self, seed: int) -> bool:
-        plain = not (self.kept or self.slow or self.refusing)
+        plain = not (self.kept or self.slow or self.refusing or self.full)
         return self.unique or (plain and Random(f"unique indexes {seed}").random() < _UNIQUE)
 
     def is_gathered(self, seed: int) -> bool:
@@ -72,6 +88,11 @@ class Mode:
         )
         return self.gathered or (plain and Random(f"gathered {seed}").random() < _GATHERED)
 
+    def is_synced(self, seed: int) -> bool:
+        plain = not (self.slow or self.is_sharded(seed)) and self.sink_of(seed) == "mongodb"
+        return self.synced or (plain and Random(f"sync points {seed}").random() < _SYNCED)
+
     def batch_changes(self, seed: int) -> int:
         """How many changes a task writes together at most."""
-        return Random(f"batches {seed}").choice(_BATCHES) if self.is_unique(seed) else _BATCHES[0]
+        dependent = self.is_unique(seed) or self.full
+        return Random(f"batches {seed}").choice(_BATCHES) if dependent else _BATCHES[0]

@@ -7,6 +7,7 @@ python -m tests.simulation.run --seeds 10000        runs many, in as many proces
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import sys
@@ -14,7 +15,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -47,7 +48,7 @@ from tests.simulation.target.letters import LETTERS
 from tests.simulation.unique_rows import UniqueRows
 from tests.simulation.user import User
 from tests.simulation.wiring import wired
-from tests.simulation.workload import COLLECTIONS, Workload
+from tests.simulation.workload import COLLECTIONS, FullTables, Workload
 
 _LATE = 0.25
 """The part of the runs in which tables are added to the filter."""
@@ -89,7 +90,7 @@ def simulate(seed: int, *, planted: Planted = nullcontext, keep_history: bool = 
     """`planted`: bugs to be found. `mode`: the fields of its `Mode`."""
     begun, chosen = time.process_time(), Mode(**mode)
     machine = Machine(seed)
-    with installed(machine):
+    with _nothing_collected(), installed(machine):
         version = None if chosen.is_sharded(seed) else machine.random.choice(_SOURCE_VERSIONS)
         cluster = Cluster(machine, source_version=version)
         error = ""
@@ -116,6 +117,17 @@ def simulate(seed: int, *, planted: Planted = nullcontext, keep_history: bool = 
     )
 
 
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Generators of dead threads act when they are collected. When that is depends on all that was ever allocated in the process, so it is after the run."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
 def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
     random, kept, sink = machine.random, mode.kept, mode.sink_of(machine.seed)
     messages = sink in MESSAGES
@@ -130,16 +142,19 @@ def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
     options = _configuration(machine.seed, random, agreement, always, letters=mode.refusing)
     if messages:
         options = with_messages(options, sink, random, images=capture is Capture.CHANGE_STREAM)
-    configuration = Configuration.parse({**options, **_waits(random, mode)})
+    configuration = Configuration.parse(
+        {**options, **_waits(random, mode), **_points(machine.seed, mode), **_begins(mode)}
+    )
     judge = cluster.judge = judge_of(sink, cluster, agreement, configuration)
     share, clones = random.choice(_DENSE_DDL if kept else _DDL), always is Capture.OPLOG
     unique = UniqueRows(cluster.source) if mode.is_unique(machine.seed) else None
     if unique is not None:
         machine.count("tables with unique indexes of all kinds")
         judge.of_somebody_else = unique.of_somebody_else
-    judge.in_order = not mode.faults
+    judge.in_order = not (mode.faults or mode.mended)
     many_to_one = _gathered(cluster, configuration) if gathered else None
-    workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept, unique=unique)
+    full = FullTables(Random(f"full tables {machine.seed}")) if mode.full else None
+    workload = Workload(cluster.source, random, ddl_share=share, clones=clones, in_place=kept, unique=unique, full=full)
     machine.count(f"start: {configuration.start}")
     if configuration.start == "initial":
         workload.begin()
@@ -160,13 +175,13 @@ def _live(machine: Machine, cluster: Cluster, mode: Mode) -> None:
     user = User(cluster, random)
     user.repairs = user.repairs and not kept
     letters = configuration.dead_letter is not None
-    accidents = _accidents(cluster, random, end, user, mode, letters=letters) if mode.faults else None
+    accidents = _accidents(cluster, random, end, user, mode, letters=letters)
     machine.run(end, lambda: bool(judge.failed))
     if accidents is not None:
         accidents.end()
     user.be_patient_until(lambda: judge.rest_arrived)
     machine.run(
-        end + _SETTLING, lambda: bool(judge.failed) or (judge.arrived and user.content and machine.now > end + 2)
+        end + _SETTLING, lambda: bool(judge.failed) or (judge.arrived and machine.now > end + 2 and user.content)
     )
     _judge_end(cluster, judge, user, configuration)
 
@@ -211,13 +226,23 @@ def _live_beside_a_slow_table(machine: Machine, cluster: Cluster) -> None:
         raise Violation("I6: " + "; ".join(differences))
 
 
-def _accidents(cluster: Cluster, random: Random, end: float, user: User, mode: Mode, *, letters: bool) -> Faults:
+def _accidents(cluster: Cluster, random: Random, end: float, user: User, mode: Mode, *, letters: bool) -> Faults | None:
+    if mode.mended:
+        _touched_by_others(cluster, Random(f"others {cluster.machine.seed}"), end)
+    if not mode.faults:
+        return None
     accidents = Faults(cluster, random, end, user)
     if letters:
         _refuse_rows(cluster, Random(f"refused rows {cluster.machine.seed}"), end, known=mode.refusing)
     if mode.kept:
         cluster.source.slow_reads = random.choice(_SLOW_READS)
     return accidents
+
+
+def _touched_by_others(cluster: Cluster, random: Random, end: float) -> None:
+    cluster.judge.damage(random)
+    if cluster.machine.now < end:
+        cluster.machine.after(random.random(), lambda: _touched_by_others(cluster, random, end))
 
 
 def _refuse_rows(cluster: Cluster, random: Random, end: float, *, known: bool) -> None:
@@ -307,6 +332,17 @@ def _waits(random: Random, mode: Mode) -> dict[str, Any]:
     return {**limits, **delay}
 
 
+def _begins(mode: Mode) -> dict[str, Any]:
+    """No server reads a capped table at an earlier time."""
+    return {"start": "now"} if mode.full else {}
+
+
+def _points(seed: int, mode: Mode) -> dict[str, Any]:
+    every = Random(f"sync points every {seed}").choice(("1s", "2s", "5s"))
+    repaired = {"on_divergence": "repair"} if mode.mended else {}
+    return {"sync_points": {"every": every, "keep": "20s"}, **repaired} if mode.is_synced(seed) else {}
+
+
 @dataclass
 class Summary:
     seeds: int = 0
@@ -348,7 +384,8 @@ def workers(processes: int | None = None) -> Pool:
 
 
 def ready() -> None:
-    """Silences generators of dead threads: they are collected at any later time, and cannot finish their last command."""
+    """Silences generators of dead threads: they are collected after the run, and cannot finish their last command. What was imported is not looked at then."""
+    gc.freeze()
     told = sys.unraisablehook
     sys.unraisablehook = lambda raised: None if raised.exc_type is greenlet.GreenletExit else told(raised)
 
@@ -370,6 +407,8 @@ def main() -> int:
     parser.add_argument("--refusing", action="store_true", help="the target refuses many changes of rows that it has")
     parser.add_argument("--unique", action="store_true", help="tables have unique indexes of all kinds")
     parser.add_argument("--gathered", action="store_true", help="two tables have one name at the target")
+    parser.add_argument("--synced", action="store_true", help="the changefeed makes sync points")
+    parser.add_argument("--full", action="store_true", help="capped tables are full most of the time")
     parser.add_argument("--sink", choices=("mongodb", *MESSAGES), help="otherwise the seed decides")
     parser.add_argument("--processes", type=int, help="as many as there are cores, if not given")
     options = parser.parse_args()

@@ -11,15 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import changefeed.config.sync_options
 import coordination.decoded
 import coordination.failpoint
 import coordination.large_values
 import owner.changefeed_owner
 import owner.chores
 import owner.ddl.barrier
+import owner.decision.recording
 import owner.etcd_writes
 import owner.owner
-import owner.recording
 import owner.tables.node_standings
 import owner.tables.wishes
 import processor.changefeed_processor
@@ -36,8 +37,8 @@ import processor.task.window_task
 import processor.task.worker_resources
 import sink.messages.files.data_files
 import sink.messages.files.file_sink
+import sink.messages.kafka.feed_topic
 import sink.messages.kafka.kafka_clients
-import sink.messages.kafka.kafka_sink
 import sink.messages.kafka.topic_reader
 import sink.mongodb.mongo_sink
 import sink.mongodb.rows.write_run
@@ -109,9 +110,10 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (owner.owner, "_TICK", timedelta(seconds=0.5)),
         (owner.owner, "_LEAST_PAUSE", timedelta(seconds=0.1)),
         (owner.etcd_writes, "_HISTORY", 2),
+        (changefeed.config.sync_options, "LEAST_EVERY", timedelta(seconds=1)),
         (owner.tables.wishes, "_MOST_WAITING", waiting_ddls),
         (owner.changefeed_owner, "LARGE_BYTES", large_bytes),
-        (owner.recording, "LARGE_BYTES", large_bytes),
+        (owner.decision.recording, "LARGE_BYTES", large_bytes),
         (owner.etcd_writes, "LARGE_BYTES", large_bytes),
         (coordination.large_values, "LARGE_BYTES", large_bytes),
         (coordination.large_values, "PIECE_BYTES", piece_bytes),
@@ -124,7 +126,7 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (sink.messages.kafka.kafka_clients, "Producer", brokers.producer),
         (sink.messages.kafka.kafka_clients, "AdminClient", brokers.admin),
         (sink.messages.kafka.kafka_clients, "_clients", ClientsByProcess(lambda: cluster.process)),
-        (sink.messages.kafka.kafka_sink, "Consumer", brokers.consumer),
+        (sink.messages.kafka.feed_topic, "Consumer", brokers.consumer),
         (sink.messages.kafka.topic_reader, "Consumer", BrokerClients(cluster.broker).consumer),
         (owner.tables.node_standings, "PATIENCE", timedelta(seconds=3)),
         (owner.tables.node_standings, "SERVES_FOR", timedelta(seconds=2)),

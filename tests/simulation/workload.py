@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
@@ -73,6 +73,26 @@ class NestedFields:
         return self._random.randrange(100)
 
 
+class FullTables:
+    """Tables of which some are capped and hold few rows. Chosen apart from everything else."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def options(self) -> dict[str, Any]:
+        return {"capped": True, "size": 4096, "max": self._random.choice((2, 4))} if self._random.random() < 0.7 else {}
+
+    def exchanges(self, source: SourceServer | ClusterSource, name: TableName, free: Sequence[Any]) -> bool:
+        """A user deletes a row of a full table, and another one takes its room: the oldest row stays."""
+        rows, most = source.tables[name].rows, source.tables[name].options.get("max")
+        if len(rows) != most or not free or self._random.random() < 0.6:
+            return False
+        number = self._random.randrange(100)
+        source.delete(name, self._random.choice(list(rows)))
+        source.insert(name, {"_id": self._random.choice(free), "u": _ASIDE + number, "f": number})
+        return True
+
+
 class Workload:
     def __init__(
         self,
@@ -83,9 +103,10 @@ class Workload:
         clones: bool,
         in_place: bool = False,
         unique: UniqueRows | None = None,
+        full: FullTables | None = None,
     ) -> None:
         """`clones`: servers also clone tables; no change stream shows the rows of a clone. `in_place`: nothing happens for which a copy
-        would need its target's table anew. `unique`: there are more unique indexes than those of `u`.
+        would need its target's table anew. `unique`: there are more unique indexes than those of `u`. `full`: some tables are capped from the beginning.
         """
         self._source = source
         self._random = random
@@ -96,6 +117,7 @@ class Workload:
         """The databases in which it acts at the moment."""
         self._in_place = in_place
         self._unique = unique
+        self._full = full
         self._indexed = ("f", "g") if in_place else ("u", "u", "f", "g")
         self._ddls: list[tuple[int, Callable[[], None]]] = [
             (6, self._create),
@@ -242,6 +264,10 @@ class Workload:
         random = self._random
         if self._unique is not None and self._unique.write(name):
             return
+        if self._full is not None:
+            free = [key for key in self._keys[:KEYS] if key not in self._source.tables[name].rows]
+            if self._full.exchanges(self._source, name, free):
+                return
         if random.random() < 0.05:
             self._exchange(name)
             return
@@ -309,7 +335,7 @@ class Workload:
         free = self._free()
         options = self._random.choice(({}, {}, {"validationLevel": "moderate"}))
         name = self._random.choice(free)
-        self._source.create(name, dict(options))
+        self._source.create(name, {**options, **(self._full.options() if self._full is not None else {})})
         self._begin_unique(name)
 
     def _create_with_rows(self) -> None:

@@ -1,4 +1,4 @@
-"""`sharded`: a backlog of inserts on one, two and three shards, and the lag of rows of one shard while the others are idle.
+"""`sharded`: a backlog of inserts on one, two and three shards, and the lag of rows of one shard while the others are idle. Of two, into files too.
 
 The baseline is the same load on one replica set, replicated by Sluice too, in turns.
 """
@@ -37,6 +37,8 @@ _BATCH = 1_000
 _TEXT = 160
 _ROWS, _RATE = 60, 5
 _TURNS = 8
+_FILED = 2
+"""With so many shards, into files too."""
 _CACHE_GB = 2.0
 """As the replica set has."""
 _TABLE = "rows"
@@ -122,25 +124,28 @@ class _Bench:
             servers = {name: each.members[0].pid for name, each in cluster.shards.items()}
             servers["config"] = cluster.config.members[0].pid
             shards = _Backlog(database, window, cluster.config.uri, Capture.SHARD_OPLOGS, servers)
-            yield from self._figures(count, one_set, shards)
+            yield from self._figures(f"sharded_{count}", one_set, shards)
+            if count == _FILED:
+                yield from self._figures(f"sharded_{count}_files", one_set, shards, files=True)
             lag = self._lags(lambda number: router.insert(ns, {"_id": number, "k": 0}), shards)
         medians = statistics.median(lag), statistics.median(lag_of_one)
         worst = f"the longest: {max(lag):.0f}, on the replica set {max(lag_of_one):.0f}"
         yield Figure.less_is_better(f"sharded_{count}_lag_median", medians[0], "ms", baseline=medians[1], note=worst)
 
-    def _figures(self, count: int, one_set: _Backlog, shards: _Backlog) -> Iterator[Figure]:
+    def _figures(self, name: str, one_set: _Backlog, shards: _Backlog, *, files: bool = False) -> Iterator[Figure]:
         """The means of runs in turns, as the machine's pace changes within seconds."""
-        turns = [(self._caught_up(one_set), self._caught_up(shards)) for _ in range(_TURNS)]
+        turns = [(self._caught_up(one_set, files), self._caught_up(shards, files)) for _ in range(_TURNS)]
         base, ours = (_mean([turn[side] for turn in turns]) for side in (0, 1))
-        yield Figure.more_is_better(f"sharded_{count}_catch_up", ours.rate, "events/s", baseline=base.rate)
+        yield Figure.more_is_better(f"{name}_catch_up", ours.rate, "events/s", baseline=base.rate)
         note = f"{ours.parts}; one replica set: {base.parts}; turns " + ", ".join(
             f"{run.cost:.1f}/{one.cost:.1f}" for one, run in turns
         )
-        yield Figure.less_is_better(f"sharded_{count}_cpu", ours.cost, "us/event", baseline=base.cost, note=note)
+        yield Figure.less_is_better(f"{name}_cpu", ours.cost, "us/event", baseline=base.cost, note=note)
 
-    def _caught_up(self, backlog: _Backlog) -> _CaughtUp:
+    def _caught_up(self, backlog: _Backlog, files: bool) -> _CaughtUp:
         """Into an empty target."""
-        id = self._create(backlog, str(backlog.window.start.ts))
+        sink = f"file://{self._stack.directory / uuid.uuid4().hex}?commit_interval=1s" if files else None
+        id = self._create(backlog, str(backlog.window.start.ts), sink)
         self._product.until_begun(id)
         with self._product.usage(backlog.servers) as usage:
             self._product.until_at(id, backlog.window.end)
@@ -160,8 +165,10 @@ class _Bench:
         self._remove(id, backlog)
         return measured
 
-    def _create(self, backlog: _Backlog, start: str) -> ChangefeedId:
-        return self._product.create(backlog.database, source=backlog.source, start=start, capture=backlog.capture)
+    def _create(self, backlog: _Backlog, start: str, sink: str | None = None) -> ChangefeedId:
+        return self._product.create(
+            backlog.database, source=backlog.source, sink=sink, start=start, capture=backlog.capture
+        )
 
     def _remove(self, id: ChangefeedId, backlog: _Backlog) -> None:
         self._product.remove(id)

@@ -31,8 +31,7 @@ from changefeed.records.ddl import Barrier, DdlRecord
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableKind, TableName, TableSchema
-from coordination.etcd.protocol import Put
-from coordination.fenced import batches
+from coordination.etcd.protocol import Put, batches
 from coordination.layout import decode, encode
 from devstack.stack import DevStack
 from source.connection import Client, connect
@@ -189,7 +188,7 @@ def plant(product: Product, source: str, database: str, tables: Sequence[TableSc
     configuration = Configuration.parse(fields)
     info = ChangefeedInfo(capture=Capture.OPLOG, configuration=configuration, created_at=datetime.now(UTC))
     layout = product.layout
-    for batch in batches(Put(layout.schema(id, table.id), encode(table)) for table in tables):
+    for batch in batches([Put(layout.schema(id, table.id), encode(table))] for table in tables):
         product.etcd.txn((), batch)
     status = ChangefeedStatus(
         start=at,

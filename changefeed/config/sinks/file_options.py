@@ -18,7 +18,7 @@ Only credentials may be references. Where the files are and what the options say
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -26,7 +26,7 @@ from typing import Any, Self, TypeAlias
 from urllib.parse import unquote, unquote_plus, urlsplit
 
 from changefeed.config.options import Mistake, did_you_mean, shown
-from changefeed.config.sinks.message_options import SinkOption, one_of, refuse_unknown
+from changefeed.config.sinks.message_options import SinkOption, refuse_unknown
 
 _SECONDS = re.compile(r"(\d{1,5})(s|m)")
 _SIZE = re.compile(r"(\d{1,6})(KiB|MiB)")
@@ -94,32 +94,24 @@ def _bytes(value: str) -> int:
 
 
 OPTIONS = (
-    SinkOption(
-        name="format",
-        values="json, bson, parquet",
-        default="json",
-        about="lines of JSON; documents one after another, exact for every value; or Parquet with one schema for all tables, which has both",
+    SinkOption.one_of(
+        "format",
+        FileFormat,
+        "json",
+        "lines of JSON; documents one after another, exact for every value; or Parquet with one schema for all tables, which has both",
     ),
+    SinkOption.one_of("compression", Compression, "gzip", "of the files with rows"),
     SinkOption(
-        name="compression",
-        values="gzip, zstd, none",
-        default="gzip",
-        about="of the files with rows",
+        "commit_interval",
+        "1s to 60m",
+        "60s",
+        "how often windows of tables that follow begin: nothing is seen before its window is committed",
+        _seconds,
     ),
-    SinkOption(
-        name="commit_interval",
-        values="1s to 60m",
-        default="60s",
-        about="how often windows of tables that follow begin: nothing is seen before its window is committed",
-    ),
-    SinkOption(name="file_size", values="64KiB to 4096MiB", default="64MiB", about="when a task begins its next file"),
+    SinkOption("file_size", "64KiB to 4096MiB", "64MiB", "when a task begins its next file", _bytes),
 )
-_READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "format": ("format", one_of(FileFormat, "format")),
-    "compression": ("compression", one_of(Compression, "compression")),
-    "commit_interval": ("commit_seconds", _seconds),
-    "file_size": ("file_bytes", _bytes),
-}
+_FIELDS = ("format", "compression", "commit_seconds", "file_bytes")
+_READERS = {option.name: (field, option.read) for option, field in zip(OPTIONS, _FIELDS, strict=True)}
 
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
@@ -130,28 +122,16 @@ _LONGEST_PREFIX = 256
 SESSION_TOKEN = "session_token"  # noqa: S105 - the name of the option
 
 BUCKET_OPTIONS = (
-    SinkOption(name="region", values="as eu-central-1", default="the node's own", about="where the bucket is"),
+    SinkOption("region", "as eu-central-1", "the node's own", "where the bucket is"),
+    SinkOption("endpoint", "http(s)://HOST:PORT", "Amazon S3", "of another server with the protocol of S3"),
     SinkOption(
-        name="endpoint",
-        values="http(s)://HOST:PORT",
-        default="Amazon S3",
-        about="of another server with the protocol of S3",
+        "addressing",
+        "path, virtual",
+        "path with an endpoint",
+        "whether the bucket is in the path of an address or in its host",
     ),
-    SinkOption(
-        name="addressing",
-        values="path, virtual",
-        default="path with an endpoint",
-        about="whether the bucket is in the path of an address or in its host",
-    ),
-    SinkOption(
-        name="tlsCAFile", values="a file of the node", default="the system's", about="who signed its certificate"
-    ),
-    SinkOption(
-        name=SESSION_TOKEN,
-        values="${env:..}, ${file:..}",
-        default="none",
-        about="beside temporary keys: KEY:SECRET@BUCKET",
-    ),
+    SinkOption("tlsCAFile", "a file of the node", "the system's", "who signed its certificate"),
+    SinkOption(SESSION_TOKEN, "${env:..}, ${file:..}", "none", "beside temporary keys: KEY:SECRET@BUCKET"),
 )
 
 

@@ -10,9 +10,9 @@ mongodb    change events as MongoDB's own connectors read them, in JSON or BSON
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any
 
 from changefeed.config.options import Mistake, did_you_mean, shown
 
@@ -35,12 +35,15 @@ class JsonMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOptions:
-    """`tombstones`: after a delete in `debezium`, a message with its key and no value, so that a compacted topic forgets the key."""
+    """`tombstones`: after a delete in `debezium`, a message with its key and no value, so that a compacted topic forgets the key. `schemas`: each
+    message of `debezium` has its schema beside it, as Kafka Connect's converter of JSON reads it.
+    """
 
     format: FormatName = FormatName.SLUICE
     encoding: MessageEncoding = MessageEncoding.JSON
     json_mode: JsonMode = JsonMode.LEGACY
     tombstones: bool = True
+    schemas: bool = False
 
 
 class Images(StrEnum):
@@ -51,26 +54,26 @@ class Images(StrEnum):
     """A change without one stops its table."""
 
 
-E = TypeVar("E", bound=StrEnum)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SinkOption:
+    """One of a URI, as a user is told of it. `read`: what its value means; raises a `Mistake`."""
+
     name: str
     values: str
     default: str
     about: str
+    read: Callable[[str], Any] = field(default=str, repr=False, compare=False)
 
+    @classmethod
+    def one_of(cls, name: str, kind: type[StrEnum], default: str, about: str) -> SinkOption:
+        """Its values are few."""
 
-def one_of(kind: type[E], name: str) -> Callable[[str], E]:
-    """Reads an option whose values are few."""
+        def read(value: str) -> StrEnum:
+            if value not in tuple(kind):
+                raise Mistake(f"found {name}={value}; allowed are {', '.join(kind)}{did_you_mean(value, kind)}")
+            return kind(value)
 
-    def read(value: str) -> E:
-        if value not in tuple(kind):
-            raise Mistake(f"found {name}={value}; allowed are {', '.join(kind)}{did_you_mean(value, kind)}")
-        return kind(value)
-
-    return read
+        return cls(name, ", ".join(kind), default, about, read)
 
 
 def refuse_unknown(name: str, allowed: Sequence[str]) -> None:

@@ -27,14 +27,6 @@ class SinkTraits:
     keeps_messages: bool = False
     """It is an event sink: it wants every change, and a table is never cleared."""
 
-    keeps_order: bool = False
-    """Rows and DDL are read in the order in which they were written: no DDL may come late."""
-
-    @property
-    def folds(self) -> bool:
-        """It needs only the effect of several changes of one row."""
-        return not self.keeps_messages
-
 
 SINKS: Mapping[str, SinkTraits] = {
     "mongodb": SinkTraits(
@@ -60,7 +52,6 @@ SINKS: Mapping[str, SinkTraits] = {
         about="each change, DDL and watermark as a message in topics of Kafka; user and password as USER:PASSWORD@BROKER",
         options=KAFKA_OPTIONS,
         keeps_messages=True,
-        keeps_order=True,
     ),
     "blackhole": SinkTraits(uri="blackhole://", about="nothing: to try out how fast a source can be read"),
 }

@@ -75,10 +75,7 @@ class Route(Options):
 
     def origin(self, target: TableName) -> TableName | _Origin:
         """The table of which the rule makes `target`."""
-        db, coll = (
-            _origin(self.to.db, self.from_.db, target.db),
-            _origin(self.to.coll, self.from_.coll, target.coll),
-        )
+        db, coll = (_origin(self.to.db, self.from_.db, target.db), _origin(self.to.coll, self.from_.coll, target.coll))
         if isinstance(db, str) and isinstance(coll, str):
             return TableName(db, coll)
         return _Origin.NONE if _Origin.NONE in (db, coll) else _Origin.COUNTLESS

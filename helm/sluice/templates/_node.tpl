@@ -33,6 +33,9 @@ admin:
   allow_unauthenticated: true
   {{- end }}
 http_address: 0.0.0.0:8301
+{{- if $values.console.enabled }}
+console_address: 0.0.0.0:{{ $values.console.port }}
+{{- end }}
 {{- if eq .component "processor" }}
 spark:
   master: {{ include "sluice.sparkMaster" .root | quote }}

@@ -1,22 +1,19 @@
 {{/* Parts that nodes, executors and jobs share. Secrets have the same paths in nodes and executors, because both open connections. */}}
 
 {{- define "sluice.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
-seccompProfile: {type: RuntimeDefault}
+{{- toYaml .Values.securityContext.pod -}}
 {{- end -}}
 
 {{- define "sluice.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{- toYaml .Values.securityContext.container -}}
 {{- end -}}
 
 {{- define "sluice.sharedVolumes" -}}
 - name: tmp
-  emptyDir: {}
+  emptyDir: {{- if .Values.tmp.sizeLimit }} {sizeLimit: {{ .Values.tmp.sizeLimit }}}{{ else }} {}{{ end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- with include "sluice.credentialsSecret" . }}
 - name: credentials
   secret: {secretName: {{ . }}, defaultMode: 0440}
@@ -33,6 +30,9 @@ capabilities: {drop: [ALL]}
 
 {{- define "sluice.sharedMounts" -}}
 - {name: tmp, mountPath: /tmp}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- if include "sluice.credentialsSecret" . }}
 - {name: credentials, mountPath: /run/secrets/sluice, readOnly: true}
 {{- end }}
@@ -145,6 +145,9 @@ envFrom: {{- toYaml . | nindent 2 }}
 ports:
   - {name: admin, containerPort: {{ $root.Values.admin.port }}}
   - {name: http, containerPort: 8301}
+  {{- if $root.Values.console.enabled }}
+  - {name: console, containerPort: {{ $root.Values.console.port }}}
+  {{- end }}
   {{- if and (eq .component "processor") (ne $root.Values.spark.master "local") }}
   - {name: spark-driver, containerPort: {{ $root.Values.spark.driver.port }}}
   - {name: spark-blocks, containerPort: {{ $root.Values.spark.driver.blockManagerPort }}}

@@ -27,6 +27,12 @@
 {{- if not (or $admin.tokens.existingSecret $admin.tls.clientCertificates $admin.allowUnauthenticated) -}}
 {{- fail "admin: found no authentication; name a Secret in admin.tokens.existingSecret, or set admin.tls.clientCertificates: true, or admin.allowUnauthenticated: true if the network itself is protected" -}}
 {{- end -}}
+{{- if and .Values.console.enabled (not (and $admin.tokens.existingSecret $admin.tls.existingSecret)) -}}
+{{- fail "console.enabled: found true without admin.tokens.existingSecret and admin.tls.existingSecret; name both, since browsers sign in with a token over TLS" -}}
+{{- end -}}
+{{- if and .Values.console.ingress.enabled (not (and .Values.console.enabled .Values.console.ingress.host)) -}}
+{{- fail "console.ingress.enabled: found true without console.enabled and console.ingress.host; write both" -}}
+{{- end -}}
 {{- if and $admin.tls.clientCertificates (not $admin.tls.existingSecret) -}}
 {{- fail "admin.tls.clientCertificates: found true without admin.tls.existingSecret; name the Secret with tls.crt, tls.key and ca.crt" -}}
 {{- end -}}
@@ -54,7 +60,31 @@
 {{- end -}}
 {{- $_ := set $ids .id true -}}
 {{- end -}}
-{{- if and .Values.metrics.alerts.enabled (not .Values.metrics.serviceMonitor.enabled) -}}
-{{- fail "metrics.alerts.enabled: found true without metrics.serviceMonitor.enabled; without scraped metrics no alert would fire: enable both" -}}
+{{- $metrics := .Values.metrics -}}
+{{- if and $metrics.alerts.enabled (not (or $metrics.serviceMonitor.enabled $metrics.podMonitor.enabled $metrics.alerts.selector)) -}}
+{{- fail "metrics.alerts.enabled: found true without metrics.serviceMonitor or metrics.podMonitor; without scraped metrics no alert would fire: enable one, or write metrics.alerts.selector if something else scrapes" -}}
+{{- end -}}
+{{- if and (lt (int .Values.owner.replicas) 2) (not $etcd.dev.enabled) -}}
+{{- fail "owner.replicas: found 1; one leads and one takes over, so write 2 or more (1 is for trials with etcd.dev.enabled)" -}}
+{{- end -}}
+{{- if lt (int .Values.grace) (int .Values.sessionTtl) -}}
+{{- fail (printf "grace: found %d, which is less than sessionTtl %d; a node that is killed before it has handed over leaves its tables alone for that long: write at least as much" (int .Values.grace) (int .Values.sessionTtl)) -}}
+{{- end -}}
+{{- range $path, $part := dict "owner" .Values.owner "processor" .Values.processor "etcd.dev" $etcd.dev "changefeedJob" .Values.changefeedJob -}}
+{{- range $name, $limit := $part.resources.limits -}}
+{{- $request := get (default dict $part.resources.requests) $name -}}
+{{- if and $request (lt (include "sluice.quantity" $limit | float64) (include "sluice.quantity" $request | float64)) -}}
+{{- fail (printf "%s.resources.limits.%s: found %v, which is less than the request %v; write at least as much" $path $name $limit $request) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $admin.ingress.enabled (not $admin.ingress.host) -}}
+{{- fail "admin.ingress.enabled: found true without admin.ingress.host; write it" -}}
+{{- end -}}
+{{- if and $admin.gateway.enabled (not $admin.gateway.parentRefs) -}}
+{{- fail "admin.gateway.enabled: found true without admin.gateway.parentRefs; name the gateways that take the route" -}}
+{{- end -}}
+{{- if and .Values.changefeedJob.prune (not .Values.changefeeds) -}}
+{{- fail "changefeedJob.prune: found true without changefeeds; it would remove all, write those that stay" -}}
 {{- end -}}
 {{- end -}}

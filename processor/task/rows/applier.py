@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from operator import attrgetter
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import structlog
@@ -39,6 +38,8 @@ BATCH_BYTES = 16 << 20
 FIRST_CHANGES = 500
 _LEAST_CHANGES, _LEAST_SHARING = 50, 10
 _BATCH_SECONDS = 0.25
+_CAPPED_CHANGES, _CAPPED_SECONDS = 40_000, 2.0
+"""A full capped table costs a target five times as much a row as another one, and what came and went within a batch costs nothing."""
 """How long the sink should be busy with one batch."""
 _GROWTH = 4
 LONGEST_SECONDS, LONGEST_SETTLED_SECONDS = 3.0, 20.0
@@ -54,11 +55,14 @@ class _Batch:
     writes: Sequence[Write]
     applied: Counter[RowType]
     bytes: int
+    capped: bool
+    """It begins with a full capped table, which is most often alone."""
 
 
 class _Written(NamedTuple):
     rows: WriteResult
     seconds: float
+    capped: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,8 @@ class Applier:
         self._filters = {table: CopiedFilter(ranges) for table, ranges in self._copied.items()}
         self._selective = self._replay.possible or bool(self._filters)
         self._again: list[RowChange] = []
+        self._whole: list[RowChange] = []
+        """Of full capped tables, of which a replay is one batch: a row that came in one and went in a later one would roll off another."""
         self._first_time: list[RowChange] = []
         self._limiter = use.limiter
         self._longest = LONGEST_SETTLED_SECONDS if use.settled else LONGEST_SECONDS
@@ -128,9 +134,7 @@ class Applier:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """A failed task ends only when its last write has ended."""
         if self._writing is not None and (failure := self._writing.exception()) is not None:
             _log.info("batch_under_way_failed_too", error=str(failure))
@@ -161,15 +165,25 @@ class Applier:
         """Handles a change that is replayed or contained in the copy. Returns False for any other change."""
         copied_filter = self._filters.get(change.table.id)
         overlap = copied_filter.of(change) if copied_filter else Overlap.NEW
+        capped = change.table.dependence is not None and change.table.dependence.capped
         if overlap is Overlap.NEW and not self._replay.of(change):
+            if capped and self._whole:
+                self._bring_whole()
             return False
-        if overlap is not Overlap.HELD:
+        if capped and overlap is not Overlap.HELD:
+            self._whole.append(change)
+        elif overlap is not Overlap.HELD:
             self._again.append(change)
             self._room -= 1
             self._bytes += change.size
             if self._bytes >= self._most_bytes or len(self._first_time) >= self._room:
                 self._write_beside()
         return True
+
+    def _bring_whole(self) -> None:
+        self._again += self._whole
+        self._bytes += sum(change.size for change in self._whole)
+        self._whole = []
 
     def end_at(self, at: Position) -> None:
         """The window ends early: there, all changes before it were added, and none after it."""
@@ -183,6 +197,7 @@ class Applier:
 
     def flush(self) -> None:
         """Writes everything that was added."""
+        self._bring_whole()
         batch = self._taken()
         self._wait()
         self.outcome.rows.add(self._written(batch).rows)
@@ -208,9 +223,11 @@ class Applier:
 
     def _adapt(self, written: _Written) -> None:
         """Only the batches of one slow table become smaller: with fewer rows of many tables, each command would only have fewer rows."""
-        most, rows, seconds = min(BATCH_CHANGES, _GROWTH * self._most), written.rows, written.seconds
+        rows, seconds = written.rows, written.seconds
+        changes, longest = (_CAPPED_CHANGES, _CAPPED_SECONDS) if written.capped else (BATCH_CHANGES, _BATCH_SECONDS)
+        most = min(changes, _GROWTH * self._most)
         if seconds > 0 and (len(rows.writing) == 1 or rows.busiest(seconds) is not None):
-            most = min(most, int(rows.tally.applied.total() * _BATCH_SECONDS / seconds))
+            most = min(most, int(rows.tally.applied.total() * longest / seconds))
         self._most = max(self._least, most)
 
     def _taken(self) -> _Batch:
@@ -224,7 +241,8 @@ class Applier:
             for changes, replay in ((again, True), (first_time, False))
             if changes
         ]
-        return _Batch(writes=writes, applied=applied, bytes=size)
+        first = first_time[0].table.dependence if first_time else None
+        return _Batch(writes=writes, applied=applied, bytes=size, capped=first is not None and first.capped)
 
     def _written(self, batch: _Batch) -> _Written:
         """Counts events before folding."""
@@ -234,7 +252,7 @@ class Applier:
         rows = WriteResult(tally=RowTally(applied=batch.applied, bytes=batch.bytes))
         for write in batch.writes:
             rows.add(write())
-        return _Written(rows, time.monotonic() - begun_at)
+        return _Written(rows, time.monotonic() - begun_at, batch.capped)
 
 
 class _Replay:

@@ -10,8 +10,9 @@
 All other changes stay as they are: paths into arrays or with ambiguous names, truncated arrays, a field that is removed and set again (it
 would go to the end of its document).
 
-Folding moves an effect in time, to the place of the first change. So in an `ordered` table only what no other row depends on is folded, outside of
-replays: a delete takes in what was before it, and stays at its place; an update that touches no unique value is taken in by what was before it.
+Folding moves an effect in time, to the place of the first change. So in an `ordered` table only what no other row depends on is folded: a delete
+takes in what was before it, and stays at its place; an update that touches no unique value is taken in by what was before it. Not in replays of tables
+with unique values. In those of a full capped table it must be: a row that came and went would come again, and roll off one that stays.
 
 "The same" holds from every state in which redelivery can start: a fold writes the whole document, or exactly the fields of its parts,
 each with its last value, and it is a delete exactly when the last part is one.
@@ -32,7 +33,7 @@ from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableName
 from sink.dependence import Dependence
-from sink.row import RowChange
+from sink.row import RowChange, TargetTable
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -52,19 +53,14 @@ def fold(changes: Sequence[RowChange], *, replay: bool = False) -> Sequence[RowC
         return changes
     by_name: dict[TableName, _Chains] = {}
     by_table: dict[int, _Chains] = {}
-    dependent: dict[TableName, dict[bytes, list[list[RowChange]]]] = {}
     order: list[list[RowChange]] = []
+    ordered = _OrderedTables(replay=replay)
     for change in changes:
         table = change.table
         if table.ordered:
             place = [change]
-            if not replay and table.dependence is not None:
-                rows = dependent.setdefault(table.name, {})
-                earlier = rows.setdefault(row_key(change.key), [])
-                if earlier and _taken_in(earlier, change, table.dependence):
-                    continue
-                earlier.append(place)
-            order.append(place)
+            if not ordered.take_in(place):
+                order.append(place)
             continue
         chains = by_table.get(id(table))
         if chains is None:
@@ -79,6 +75,35 @@ def fold(changes: Sequence[RowChange], *, replay: bool = False) -> Sequence[RowC
         else:
             chain.append(change)
     return [change for chain in order for change in chain]
+
+
+class _OrderedTables:
+    """The changes of each row that are to be written, each in a list of its own, which a later change may empty."""
+
+    def __init__(self, *, replay: bool) -> None:
+        self._replay = replay
+        self._of: dict[TableName, dict[bytes, list[list[RowChange]]]] = {}
+        self._latest: TargetTable | None = None
+        self._rows: dict[bytes, list[list[RowChange]]] = {}
+        """Of the latest table."""
+
+    def take_in(self, place: list[RowChange]) -> bool:
+        """Whether what was before the change in its row says it now."""
+        change = place[0]
+        table = change.table
+        if table.dependence is None or (self._replay and table.dependence.paths != frozenset()):
+            return False
+        if table is not self._latest:
+            self._latest, self._rows = table, self._of.setdefault(table.name, {})
+        key = row_key(change.key)
+        earlier = self._rows.get(key)
+        if earlier is None:
+            self._rows[key] = [place]
+            return False
+        if earlier and _taken_in(earlier, change, table.dependence):
+            return True
+        earlier.append(place)
+        return False
 
 
 def _taken_in(earlier: list[list[RowChange]], change: RowChange, dependence: Dependence) -> bool:

@@ -15,7 +15,8 @@ table may not have yet, and events of other nodes' tables. A worked example; the
     108 d            not taken: the schema store knows d, so d is another node's table
     108 e            not taken: the DDL that creates e at 107 is open, so the events of e are read later
     108 f            an error: the schema store does not know f, so a DDL was missed. If it knows another table under the name, that one stops
-                     alone, if it is the job's; and nothing happens if a DDL that nobody could explain holds that name
+                     alone, if it is the job's. Else the owner records a DDL that nobody can explain and that holds the name, and the next try
+                     takes no notice of f
     103 g            not taken: g is unknown, and before 105 the filter had other patterns, which did not match g; or the changefeed's
                      checkpoint is 105: only stragglers are behind it, and b is one
     104 h            not taken: h leaves at 104 and enters at 104.1, since it is copied anew; the copy will contain the event
@@ -41,10 +42,10 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.tables.filter import Filter, TableFilter
-from changefeed.errors import InvariantError, SourceUnsupported
+from changefeed.errors import InvariantError, SluiceError, SourceUnsupported, TableUnknown
 from changefeed.event import RowType
 from changefeed.position import Position, Window
-from changefeed.table import TableId, TableKind, TableName, TableSchema
+from changefeed.table import TableId, TableName, TableSchema, view_id
 from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
 from schema_store.versions import SchemaVersions
@@ -93,7 +94,7 @@ class RowFilter:
             error = SourceUnsupported(
                 f"{table_name(header.ns)} at {header.position}: expected a known kind of entry in the source's oplog, found {header.type.decode()!r}; "
                 "it cannot be skipped: use a newer release of Sluice that knows it; or leave the table out (filter.tables) by `sluice changefeed "
-                "update`, and take it in again: then it is copied"
+                "update`, drop it at the target, and take it in again: then it is copied"
             )
             raise error if header.table is None else error.about(header.table)
         conditions = self._conditions.get(header.ns)
@@ -137,11 +138,7 @@ _Place: TypeAlias = tuple[int, bytes]
 _Span: TypeAlias = tuple[_Place, _Place]
 _NOTHING: _Span = ((0, b""), (0, b""))
 _EVERYTHING: _Span = ((0, b""), (2**64, b""))
-_FOLLOWED_SINCE = (
-    "{name}: the time series was copied by an earlier release, which did not follow its measurements; leave it out (filter.tables), drop it at the "
-    "target, and take it in again: then it is copied and followed"
-)
-_ANEW = "leave {name} out (filter.tables) by `sluice changefeed update`, and take it in again: then it is copied"
+_ANEW = "leave {name} out (filter.tables) by `sluice changefeed update`, drop it at the target, and take it in again: then it is copied"
 _AGAIN = "remove the changefeed and create it again with --start initial"
 
 
@@ -186,21 +183,12 @@ class Gate:
             return False
         if self._before_what_is_known(position) or _copied_anew(self._schemas.after(table, position)):
             return False
-        if (view := self._series_known_as_view(header)) is not None:
-            if self._ours(view.id):
-                raise SourceUnsupported(_FOLLOWED_SINCE.format(name=view.name)).about(view.id)
-            return False
         other = self._schemas.by_name(name, position) if name is not None else None
-        if other is None:
-            raise _missed(header, _AGAIN)
+        if name is None or other is None:
+            raise _unknown(header, name)
         if self._ours(other.id):
-            raise _missed(header, _ANEW.format(name=name)).about(other.id)
+            raise InvariantError(f"{_missed(header)}: {_ANEW.format(name=name)}").about(other.id)
         return False
-
-    def _series_known_as_view(self, header: Header) -> TableSchema | None:
-        name = table_name(header.ns)
-        schema = self._schemas.by_name(name, header.position) if name is not None else None
-        return schema if schema is not None and schema.kind is TableKind.TIMESERIES and not schema.bucketed else None
 
     def _named(self, header: Header) -> TableId | None:
         name, position = table_name(header.ns), header.position
@@ -210,7 +198,7 @@ class Gate:
         if name in self._held.names or self._before_what_is_known(position):
             return None
         if name is None or not _copied_anew(self._schemas.next_by_name(name, position)):
-            raise _missed(header, _AGAIN)
+            raise _unknown(header, name)
         return None
 
     def _before_what_is_known(self, position: Position) -> bool:
@@ -237,10 +225,16 @@ def place(position: Position) -> _Place:
     return position.ts.to_int(), position.token.encode()
 
 
-def _missed(header: Header, remedy: str) -> InvariantError:
-    return InvariantError(
+def _unknown(header: Header, name: TableName | None) -> SluiceError:
+    if name is None:
+        return InvariantError(f"{_missed(header)}: {_AGAIN}")
+    return TableUnknown(_missed(header)).about(view_id(name))
+
+
+def _missed(header: Header) -> str:
+    return (
         f"{header.type.decode()} event of {table_name(header.ns)} ({header.uuid.hex() or 'no id'}) at {header.position}: expected the "
-        f"schema store to know this table, observed no such table; a DDL was missed: {remedy}"
+        f"schema store to know this table, observed no such table; a DDL was missed"
     )
 
 

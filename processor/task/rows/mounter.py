@@ -22,7 +22,7 @@ from changefeed.config.sinks.message_options import Images
 from changefeed.documents.row_key import key_text
 from changefeed.errors import ImageMissing, InvariantError
 from changefeed.event import RowType
-from changefeed.table import TableName, TableSchema
+from changefeed.table import COPY_ANEW, TableName, TableSchema
 from processor.task.rows.shuffle import TableRoute, dependence, dependent
 from schema_store.versions import SchemaVersions
 from sink.row import RowChange, RowDetails, TargetTable
@@ -125,7 +125,7 @@ class Mounter:
             raise ImageMissing(
                 f"{kind} of {table.schema.name} {key_text(header.key)} at {header.position}: expected the document {lacking} the change, since images "
                 f"is required; the source has none: turn changeStreamPreAndPostImages on there and let images be kept for longer than this "
-                f"changefeed may be behind, then copy the table anew (sluice table recopy)"
+                f"changefeed may be behind, then {COPY_ANEW}"
             ).about(table.target.id)
         kept = _IMAGES[before is not None, after is not None]
         if (columns := table.columns) is not None:

@@ -42,7 +42,6 @@ def read_options(configuration: Configuration) -> ReadOptions:
         match=Document.of(filter_match.rows(configuration.filter)),
         full_document=FullDocument.WHEN_AVAILABLE if after else FullDocument.DEFAULT,
         before_change=BeforeChange.WHEN_AVAILABLE if before else BeforeChange.OFF,
-        about=configuration.sink_traits.keeps_messages,
         patience=PATIENCE,
     )
 

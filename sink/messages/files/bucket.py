@@ -24,7 +24,8 @@ from botocore.exceptions import ClientError
 
 from changefeed.config.sinks.file_options import BucketPlace
 from changefeed.errors import SinkRefused, SinkUnavailable, SluiceError
-from sink.messages.files.bucket_client import BROKEN_CONTENT, is_absent, is_conflict, is_taken, translated
+from sink.messages.files.bucket_client import shown, translated
+from sluice_client.bucket_objects import BucketObjects, is_absent, is_conflict, is_taken
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -32,19 +33,13 @@ if TYPE_CHECKING:
 
 
 _CONFLICTS = 5
-_READS = 3
 
 
-class ObjectBucket:
+class ObjectBucket(BucketObjects):
     if_empty = "was it emptied, or does a rule remove its objects?"
 
     def __init__(self, place: BucketPlace, client: Callable[[], S3Client]) -> None:
-        """`client` is called for each operation: its credentials may have changed."""
-        self._place = place
-        self._client = client
-
-    def __str__(self) -> str:
-        return str(self._place)
+        super().__init__(place.bucket, place.prefix, client, shown)
 
     def check(self) -> None:
         name = f"probe-{secrets.token_hex(8)}"
@@ -62,17 +57,17 @@ class ObjectBucket:
             raise SinkRefused("; ".join(dict.fromkeys(refused)))
 
     def empty(self) -> bool:
-        with translated(f"{self}: listing"):
-            found = self._client().list_objects_v2(Bucket=self._place.bucket, Prefix=self._below(""), MaxKeys=1)
+        with self._errors(f"{self}: listing"):
+            found = self._client().list_objects_v2(Bucket=self._bucket, Prefix=self._below(""), MaxKeys=1)
             return not found["KeyCount"]
 
     def create(self, name: str, content: bytes) -> bool:
         token = secrets.token_hex(8)
-        with translated(f"{self}: writing {name}"):
+        with self._errors(f"{self}: writing {name}"):
             for _ in range(_CONFLICTS):
                 try:
                     self._client().put_object(
-                        Bucket=self._place.bucket,
+                        Bucket=self._bucket,
                         Key=self._key(name),
                         Body=content,
                         IfNoneMatch="*",
@@ -88,73 +83,35 @@ class ObjectBucket:
         raise SinkUnavailable(f"{self}: writing {name}: {_CONFLICTS} times another put of it was under way")
 
     def new(self, name: str) -> Upload:
-        return Upload(self._client, self._place.bucket, self._key(name), f"{self}: writing {name}")
-
-    def read(self, name: str) -> bytes | None:
-        """A connection that breaks within a content is no failed request, which the client would repeat."""
-        for left in reversed(range(_READS)):
-            with translated(f"{self}: reading {name}"):
-                try:
-                    content = self._client().get_object(Bucket=self._place.bucket, Key=self._key(name))["Body"]
-                except ClientError as error:
-                    if not is_absent(error):
-                        raise
-                    return None
-                try:
-                    return content.read()
-                except BROKEN_CONTENT:
-                    if not left:
-                        raise
-        raise AssertionError
-
-    def names(self, folder: str, after: str = "") -> list[str]:
-        prefix = self._below(folder)
-        with translated(f"{self}: listing {folder}"):
-            pages = (
-                self._client()
-                .get_paginator("list_objects_v2")
-                .paginate(Bucket=self._place.bucket, Prefix=prefix, Delimiter="/", StartAfter=f"{prefix}{after}")
-            )
-            found: set[str] = set()
-            for page in pages:
-                found.update(each["Key"] for each in page.get("Contents", ()))
-                found.update(each["Prefix"] for each in page.get("CommonPrefixes", ()))
-        names = (key.removeprefix(prefix).rstrip("/") for key in found)
-        return sorted(name for name in names if name > after)
+        return Upload(self._client, self._bucket, self._key(name), f"{self}: writing {name}")
 
     def remove(self, name: str) -> None:
-        with translated(f"{self}: removing {name}"):
-            self._client().delete_object(Bucket=self._place.bucket, Key=self._key(name))
+        with self._errors(f"{self}: removing {name}"):
+            self._client().delete_object(Bucket=self._bucket, Key=self._key(name))
 
     def tidy(self, folder: str) -> None:
         for key, upload in self._uploads(folder):
-            with translated(f"{self}: removing an upload below {folder}"):
+            with self._errors(f"{self}: removing an upload below {folder}"):
                 try:
-                    self._client().abort_multipart_upload(Bucket=self._place.bucket, Key=key, UploadId=upload)
+                    self._client().abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload)
                 except ClientError as error:
                     if not is_absent(error):
                         raise
 
-    def _key(self, name: str) -> str:
-        return f"{self._place.prefix}/{name}" if self._place.prefix else name
-
-    def _below(self, folder: str) -> str:
-        return "".join(f"{part}/" for part in (self._place.prefix, folder) if part)
-
     def _token_of(self, name: str) -> str | None:
         try:
-            return self._client().head_object(Bucket=self._place.bucket, Key=self._key(name))["Metadata"].get(TOKEN)
+            return self._client().head_object(Bucket=self._bucket, Key=self._key(name))["Metadata"].get(TOKEN)
         except ClientError as error:
             if not is_absent(error):
                 raise
             return None
 
     def _uploads(self, folder: str) -> Iterator[tuple[str, str]]:
-        with translated(f"{self}: listing the uploads below {folder}"):
+        with self._errors(f"{self}: listing the uploads below {folder}"):
             pages = (
                 self._client()
                 .get_paginator("list_multipart_uploads")
-                .paginate(Bucket=self._place.bucket, Prefix=self._below(folder))
+                .paginate(Bucket=self._bucket, Prefix=self._below(folder))
             )
             found = [(each["Key"], each["UploadId"]) for page in pages for each in page.get("Uploads", ())]
         return iter(found)

@@ -10,25 +10,20 @@ What somebody has to change is `SinkRefused`, with what to change. Both are trie
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-import boto3
-from botocore import exceptions as boto
-from botocore.config import Config
 
 from changefeed.config.sinks.file_options import BucketAccess, BucketPlace, access_of
 from changefeed.config.uri import ConnectionUri
 from changefeed.driver_text import in_one_line
-from changefeed.errors import ConfigurationError, SinkRefused, SinkUnavailable
 from credentials.redaction import redacted
 from credentials.secret_files import SecretFiles
 from credentials.secrets import Stamp, expansion
 from sink.messages.files.store import RETRIES
+from sluice_client.bucket_objects import ATTEMPTS, BucketServer, bucket_errors
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -36,16 +31,13 @@ if TYPE_CHECKING:
 
 _Key: TypeAlias = tuple[BucketPlace, BucketAccess, Stamp, int]
 
-_CONNECT_SECONDS, _READ_SECONDS = 5, 30
-_ATTEMPTS = 4
-
 _MOST = 64
 
 _lock = threading.Lock()
 _clients: dict[_Key, S3Client] = {}
 
 
-def bucket_client(place: BucketPlace, files: SecretFiles | None = None, *, attempts: int = _ATTEMPTS) -> S3Client:
+def bucket_client(place: BucketPlace, files: SecretFiles | None = None, *, attempts: int = ATTEMPTS) -> S3Client:
     """`attempts` at each request. Buckets of one server share a client."""
     found = expansion(ConnectionUri(place.reference), files)
     server = replace(place, bucket="", prefix="", reference="")
@@ -59,36 +51,19 @@ def bucket_client(place: BucketPlace, files: SecretFiles | None = None, *, attem
 
 
 def _opened(place: BucketPlace, access: BucketAccess, attempts: int) -> S3Client:
-    """Bodies are signed, so that a damaged one is refused. Checksums that only Amazon knows are sent only where it wants them."""
-    if place.ca_file and not Path(place.ca_file).is_file():
-        raise ConfigurationError([f"sink: tlsCAFile: {place.ca_file} is no file on this node; check its name"])
-    config = Config(
-        connect_timeout=_CONNECT_SECONDS,
-        read_timeout=_READ_SECONDS,
-        retries={"mode": "standard", "total_max_attempts": attempts},
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        s3={"addressing_style": "path" if place.path_style else "virtual", "payload_signing_enabled": True},
-        tcp_keepalive=True,
-        user_agent_extra="sluice",
+    server = BucketServer(
+        region=place.region,
+        endpoint=place.endpoint,
+        path_style=place.path_style,
+        ca_file=place.ca_file,
+        key=access.key,
+        secret=access.secret,
+        session_token=access.session_token,
     )
-    with translated(f"{place}: opening"):
-        try:
-            client = boto3.session.Session().client(
-                "s3",
-                region_name=place.region or None,
-                endpoint_url=place.endpoint or None,
-                verify=place.ca_file or None,
-                aws_access_key_id=access.key,
-                aws_secret_access_key=access.secret,
-                aws_session_token=access.session_token,
-                config=config,
-            )
-            client.meta.events.register("after-call.s3", _count_retries)
-            client.meta.events.register("after-call-error.s3", partial(_count_lost, attempts - 1))
-        except ValueError as error:
-            raise ConfigurationError([f"sink: {place}: {redacted(str(error))}; check endpoint and region"]) from None
-        return client
+    client = server.opened(str(place), attempts, shown)
+    client.meta.events.register("after-call.s3", _count_retries)
+    client.meta.events.register("after-call-error.s3", partial(_count_lost, attempts - 1))
+    return client
 
 
 def _count_retries(parsed: Mapping[str, Any], **_: object) -> None:
@@ -100,96 +75,10 @@ def _count_lost(retries: int, **_: object) -> None:
     RETRIES.add(retries)
 
 
-BROKEN_CONTENT = (boto.IncompleteReadError, boto.ResponseStreamingError, boto.ReadTimeoutError, boto.ConnectionError)
-_TAKEN = frozenset({"PreconditionFailed", "412"})
-_ABSENT = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
-_BUSY = frozenset(
-    {
-        *(
-            "SlowDown",
-            "Throttling",
-            "ThrottlingException",
-            "TooManyRequests",
-            "RequestLimitExceeded",
-            "BandwidthLimitExceeded",
-        ),
-        *("RequestTimeout", "RequestTimeoutException", "InternalError", "ServiceUnavailable", "OperationAborted"),
-        *("ConditionalRequestConflict", "BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch"),
-    }
-)
-_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
-_REMEDIES: Mapping[str, str] = {
-    "NoSuchBucket": "create the bucket, or name another one",
-    "InvalidAccessKeyId": "give other keys",
-    "SignatureDoesNotMatch": "check the secret key",
-    "InvalidToken": "check session_token and keys",
-    "RequestTimeTooSkewed": "set this machine's clock",
-    "PermanentRedirect": "name the bucket's own region or endpoint",
-    "AuthorizationHeaderMalformed": "name the bucket's own region",
-    "IllegalLocationConstraintException": "name the bucket's own region",
-    "NotImplemented": "use another store: this one lacks an operation that a sink needs",
-}
-_RIGHTS = "grant the rights that docs/object-stores.md lists"
-_THROTTLED = 429
-_SERVER_ERRORS = 500
-_NO_RIGHTS = (401, 403)
+def shown(text: str) -> str:
+    """What may be seen of a text of the client."""
+    return redacted(in_one_line(text))
 
 
-def code_of(error: boto.ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))
-
-
-def is_taken(error: boto.ClientError) -> bool:
-    """The condition of a put was not met: the name exists."""
-    return code_of(error) in _TAKEN or _status(error) == 412
-
-
-def is_conflict(error: boto.ClientError) -> bool:
-    """Another put of the name was under way; this one was not done."""
-    return _status(error) == 409
-
-
-def is_absent(error: boto.ClientError) -> bool:
-    return code_of(error) in _ABSENT
-
-
-@contextmanager
-def translated(what: str) -> Iterator[None]:
-    try:
-        yield
-    except boto.ClientError as error:
-        raise _of_server(what, error) from error
-    except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.ProfileNotFound) as error:
-        problem = in_one_line(str(error))
-        raise SinkRefused(
-            f"{what}: {problem}; write s3://KEY:SECRET@.. with references, or give the nodes credentials"
-        ) from error
-    except boto.NoRegionError as error:
-        raise SinkRefused(f"{what}: no region is known; write region=.. into the URI") from error
-    except boto.SSLError as error:
-        raise SinkRefused(
-            f"{what}: {_text(error)}; name the authority that signed its certificate with tlsCAFile"
-        ) from error
-    except (boto.BotoCoreError, boto.HTTPClientError, OSError) as error:
-        raise SinkUnavailable(f"{what}: {_text(error)}") from error
-
-
-def _of_server(what: str, error: boto.ClientError) -> SinkRefused | SinkUnavailable:
-    code, status = code_of(error), _status(error)
-    text = redacted(in_one_line(str(error.response.get("Error", {}).get("Message", "") or "no message")))
-    said = f"{what}: {code} ({status}): {text}"
-    if code in _EXPIRED:
-        return SinkUnavailable(f"{said}; the credentials have expired: renew them")
-    if code in _BUSY or status == _THROTTLED or (status >= _SERVER_ERRORS and code not in _REMEDIES):
-        return SinkUnavailable(said)
-    return SinkRefused(
-        f"{said}; {_REMEDIES.get(code, _RIGHTS if status in _NO_RIGHTS else 'check the URI of the sink')}"
-    )
-
-
-def _status(error: boto.ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def _text(error: Exception) -> str:
-    return redacted(in_one_line(str(error)))
+def translated(what: str) -> AbstractContextManager[None]:
+    return bucket_errors(what, shown)

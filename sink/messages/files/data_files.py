@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import gzip
 import secrets
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -19,11 +18,11 @@ import zstandard
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_options import COMPRESSION_LEVEL, Compression, FileFormat, FileSinkOptions
 from changefeed.errors import SluiceError
-from sink.messages.files.manifest import DATA
 from sink.messages.files.store import Store
 from sink.messages.row_message import BsonRows, JsonRows
 from sink.receipt import Receipt
 from sink.row import RowChange, TargetTable
+from sluice_client.manifest import DATA
 
 M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
@@ -116,19 +115,6 @@ def compressor(compression: Compression) -> Compressor | None:
             return zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compressobj()
         case Compression.NONE:
             return None
-
-
-def decompressed(stored: bytes, name: str) -> bytes:
-    if name.endswith(".gz"):
-        return gzip.decompress(stored)
-    if name.endswith(".zst"):
-        return zstandard.ZstdDecompressor().decompressobj().decompress(stored)
-    return stored
-
-
-def plain_name(name: str) -> str:
-    """Without what says how it is compressed."""
-    return name.removesuffix(".gz").removesuffix(".zst")
 
 
 class DataWriter(Generic[M]):

@@ -8,31 +8,24 @@ file has its whole content or does not exist, and one of several writers wins. N
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from changefeed.config.sinks.file_options import DirectoryPlace, StorePlace
-from changefeed.errors import SinkRefused, SinkUnavailable, SluiceError
+from changefeed.errors import SinkRefused
 from credentials.secret_files import SecretFiles
 from sink.messages.files.store import Store
+from sluice_client.feed_store import Folder
 
-_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _BESIDE = ".part"
 
 
-class Directory:
+class Directory(Folder):
     if_empty = "is its file system mounted here?"
-
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
-
-    def __str__(self) -> str:
-        return str(self.path)
 
     def check(self) -> None:
         """Makes the directory, but no directory above it."""
@@ -75,21 +68,6 @@ class Directory:
             self._make_parent(final)
             return FileOnDisk(final.open("xb"), final, self._errors)
 
-    def read(self, name: str) -> bytes | None:
-        with self._errors(f"reading {name}"):
-            try:
-                return (self.path / name).read_bytes()
-            except FileNotFoundError:
-                return None
-
-    def names(self, folder: str, after: str = "") -> list[str]:
-        with self._errors(f"listing {folder}"):
-            try:
-                found = [entry.name for entry in os.scandir(self.path / folder) if not entry.name.startswith(".")]
-            except FileNotFoundError:
-                return []
-        return sorted(name for name in found if name > after)
-
     def remove(self, name: str) -> None:
         with self._errors(f"removing {name}"):
             (self.path / name).unlink(missing_ok=True)
@@ -105,16 +83,6 @@ class Directory:
         for folder in reversed(missing):
             folder.mkdir(exist_ok=True)
             _sync(folder.parent)
-
-    @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except SluiceError:
-            raise
-        except OSError as error:
-            kind = SinkRefused if error.errno in _REFUSED else SinkUnavailable
-            raise kind(f"{self.path}: {what}: {error.strerror or error}") from error
 
 
 class FileOnDisk:

@@ -5,8 +5,14 @@
 `FileCommitter`: makes visible what tasks wrote, by one manifest.
 
     schema versions   put-create, before the manifest that has their first rows
-    manifest          log/<node epoch>/<number>.json, put-create
+    manifest          log/<node epoch>/<group>/<number>.json, put-create; none of a window without rows
     confirmation      the store is this changefeed's, and not the empty directory that is there without its file system
+
+Nothing says that a window had no rows. So a mark says on how many manifests it rests, and a reader reads them all or finds a gap:
+
+    a node          reports how many manifests it has, with or before the checkpoint that rests on them
+    an owner        keeps the highest number of each node that it has seen reported, before it moves the checkpoint in etcd by that report
+    a new owner     seals the logs of nodes that are gone before its first mark: what was reported to an earlier owner alone is below a seal
 
 A node's epoch is its own, so nodes never compete for a name. A number that is taken was an earlier try of this node, and the next one is
 tried; or the node counts as gone (`FileLeftovers`), and may not commit any more. A crash between two steps leaves versions that nobody
@@ -23,10 +29,12 @@ a reader takes the highest of the newest ones.
 Nothing else need say that schema: a copy that is interrupted at once begins at the interruption. A crash between the two leaves a schema
 that nobody needs.
 
-`FileLeftovers`: removes what nodes that are gone wrote and never committed.
+`FileLeftovers`: removes what nodes that are gone wrote and never committed, and sums up what all have committed.
 
-    seal      log/<epoch>/<number>.json, by put-create behind the node's last manifest: under this epoch nothing can be committed any more
+    seal      log/<epoch>/<group>/<number>.json, by put-create behind the node's last manifest: under this epoch nothing can be committed any more.
+              A new owner does it before all else
     remove    each file in data/<epoch>/ that no manifest of this epoch names
+    sum up    each complete group of manifests, and the last one of a node that is gone, by put-create: whoever does it writes the same
 
 A node that lives on without its session finds the seal when it commits, and is refused; its window is run again by another node. So it is
 safe to be wrong about who is gone. A task of such a node may still write files; they are removed in the next owner's term.
@@ -39,7 +47,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -49,25 +57,37 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, Skip
-from sink.messages.files.manifest import (
+from sink.messages.files.store import Store, create_same
+from sink.messages.message import (
+    EMPTIED,
+    Message,
+    Value,
+    copy_end_message,
+    ddl_message,
+    emptied_message,
+    schema_message,
+    watermark_message,
+)
+from sink.receipt import Commit, CommitCounts, CopyEnd
+from sink.sink import NamedTables
+from sluice_client.feed_reader import VERSION
+from sluice_client.manifest import (
     CHECKPOINT,
     DATA,
     DDL,
+    GROUP,
     IDENTITY,
     LOG,
-    VERSION,
+    GroupSum,
     Manifest,
     copied_name,
+    group_folder,
+    manifest_name,
     number_name,
     number_of,
     place_name,
     schema_name,
 )
-from sink.messages.files.store import Store, create_same
-from sink.messages.message import ddl_message, recopy_message, schema_message, watermark_message
-from sink.messages.message_key import pos_of
-from sink.receipt import Commit, CopyEnd
-from sink.sink import NamedTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,28 +130,37 @@ class FileCommitter:
         """`epoch`: the node's."""
         self._identity = identity
         self._store = store
-        self._log = f"{LOG}/{epoch}"
+        self._epoch = epoch
         self._lock = threading.Lock()
         self._number: int | None = None
+        self._count = 0
         self._described: set[tuple[TableId, Position]] = set()
 
     def commit(self, commit: Commit) -> None:
         feed = self._identity.feed
-        manifest = Manifest(feed=feed, ranges=commit.ranges, files=commit.files, copies=commit.copies).json()
         with self._lock:
-            if self._number is None:
-                self._number = max((number_of(name) for name in self._store.names(self._log)), default=0)
             for schema, name in commit.tables:
                 version = schema.id, schema.valid_from
                 if version not in self._described:
                     described = schema_name(schema.id, schema.valid_from)
                     self._store.create(described, schema_message(feed, schema, name).json())
                     self._described.add(version)
-            while not self._store.create(f"{self._log}/{number_name(self._number)}", manifest):
-                self._refuse_sealed(self._number)
-                self._number += 1
-            self._number += 1
+            if commit.files or commit.copies:
+                self._write(Manifest(feed=feed, ranges=commit.ranges, files=commit.files, copies=commit.copies).json())
             self._confirm()
+            self._count = self._number or self._count
+
+    @property
+    def committed(self) -> Mapping[int, int]:
+        return {self._epoch: self._count}
+
+    def _write(self, manifest: bytes) -> None:
+        if self._number is None:
+            self._number = _newest_number(self._store, self._epoch)
+        while not self._store.create(manifest_name(self._epoch, self._number), manifest):
+            self._refuse_sealed(self._number)
+            self._number += 1
+        self._number += 1
 
     def _confirm(self) -> None:
         try:
@@ -142,7 +171,7 @@ class FileCommitter:
             raise
 
     def _refuse_sealed(self, number: int) -> None:
-        name = f"{self._log}/{number_name(number)}"
+        name = manifest_name(self._epoch, number)
         content = self._store.read(name)
         if content is not None and Manifest.parse(content).sealed:
             raise SinkRefused(
@@ -151,8 +180,16 @@ class FileCommitter:
             )
 
 
+def _newest_number(store: Store, epoch: object) -> int:
+    """Of those that are listed: there may be more. 0 if there is none."""
+    groups = [int(name) for name in store.names(f"{LOG}/{epoch}") if name.isdigit()]
+    newest = max(groups, default=0)
+    return max(map(number_of, store.names(group_folder(epoch, newest))), default=newest * GROUP)
+
+
 KEPT_MARKS = 64
 _NONE: Mapping[TableId, Position] = MappingProxyType({})
+_ANY = CommitCounts()
 _ALWAYS = Position(ClusterTime(0, 0))
 
 
@@ -193,14 +230,13 @@ class FileDdlApplier:
         for schema, name in tables:
             self._describe(schema, name)
 
-    def recopy(self, table: TableId, name: TableName, at: Position) -> None:
+    def emptied(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""
-        message = recopy_message(self._identity.feed, table, name, at)
-        self._put(f"{DDL}/{place_name(at)}.recopy.{table}.json", message.json())
+        message = emptied_message(self._identity.feed, table, name, at)
+        self._put(f"{DDL}/{place_name(at)}.{EMPTIED}.{table}.json", message.json())
 
     def copied(self, end: CopyEnd) -> None:
-        content = json.dumps({"v": VERSION, "feed": self._identity.feed, "id": end.table, "start": pos_of(end.start)})
-        self._store.create(copied_name(end.table, end.start), content.encode())
+        self._store.create(copied_name(end.table, end.start), copy_end_message(self._identity.feed, end).json())
         self._identity.confirm(self._store)
 
     def close(self) -> None:
@@ -224,11 +260,21 @@ class FileMarks:
         self._store = store
         self._number: int | None = None
 
-    def mark(self, at: Position, behind: Mapping[TableId, Position] = _NONE, tables: Iterable[TableName] = ()) -> None:  # noqa: ARG002 - the mark is about all
+    def mark(
+        self,
+        at: Position,
+        behind: Mapping[TableId, Position] = _NONE,
+        tables: Iterable[TableName] = (),  # noqa: ARG002 - the mark is about all
+        committed: CommitCounts = _ANY,
+    ) -> None:
         if self._number is None:
             self._identity.confirm(self._store)
             self._number = max((number_of(name) + 1 for name in self._store.names(CHECKPOINT)), default=0)
-        content = watermark_message(self._identity.feed, at, behind).json()
+        rests_on: dict[str, Value] = {
+            "logs": {str(epoch): count for epoch, count in sorted(committed.counts.items())},
+            "ended": committed.ended,
+        }
+        content = Message({**watermark_message(self._identity.feed, at, behind).fields, **rests_on}).json()
         while not self._store.create(f"{CHECKPOINT}/{number_name(self._number)}", content):
             self._number += 1
         self._identity.confirm(self._store)
@@ -243,19 +289,31 @@ class FileLeftovers:
         self._store = store
         self._swept: set[str] = set()
 
+    def end(self, gone: Callable[[int], bool]) -> int:
+        return len([self._sealed(epoch) for epoch in self._epochs() if gone(int(epoch))])
+
+    def _epochs(self) -> list[str]:
+        self._identity.confirm(self._store)
+        return sorted({name for folder in (LOG, DATA) for name in self._store.names(folder) if name.isdigit()})
+
     def sweep(self, gone: Callable[[int], bool]) -> int:
         """`gone`: whether the node of this epoch is. Returns how many files were removed."""
-        self._identity.confirm(self._store)
-        epochs = {name for folder in (LOG, DATA) for name in self._store.names(folder) if name.isdigit()}
         removed = 0
-        for epoch in sorted(epochs - self._swept):
+        for epoch in self._epochs():
+            if epoch in self._swept:
+                continue
             if gone(int(epoch)):
                 removed += self._sweep(epoch)
                 self._swept.add(epoch)
+            else:
+                self._sum_up(epoch, _newest_number(self._store, epoch) // GROUP * GROUP)
         return removed
 
     def _sweep(self, epoch: str) -> int:
-        named = {file.name for manifest in self._sealed(epoch) for file in manifest.all_files}
+        self._sum_up(epoch, self._sealed(epoch) + 1, sealed=True)
+        sums = self._sums(epoch).values()
+        lines = (line for found in sums for line in self._read(found.name(epoch)).splitlines())
+        named = {file.name for line in lines for file in Manifest.parse(line).all_files}
         folder = f"{DATA}/{epoch}"
         unnamed = [name for name in self._store.names(folder) if f"{folder}/{name}" not in named]
         for name in unnamed:
@@ -263,22 +321,34 @@ class FileLeftovers:
         self._store.tidy(folder)
         return len(unnamed)
 
-    def _sealed(self, epoch: str) -> Iterator[Manifest]:
-        """The node's manifests, of which there will be no more."""
-        log = f"{LOG}/{epoch}"
+    def _sealed(self, epoch: str) -> int:
+        """The number of the seal: there will be no more."""
         seal = Manifest(feed=self._identity.feed, ranges={}, sealed=True).json()
-        number = max(map(number_of, self._store.names(log)), default=0)
-        while not self._store.create(f"{log}/{number_name(number)}", seal):
-            if self._manifest(log, number).sealed:
+        number = _newest_number(self._store, epoch)
+        while not self._store.create(manifest_name(epoch, number), seal):
+            if Manifest.parse(self._read(manifest_name(epoch, number))).sealed:
                 break
             number += 1
-        return (self._manifest(log, earlier) for earlier in range(number))
+        return number
 
-    def _manifest(self, log: str, number: int) -> Manifest:
-        name = f"{log}/{number_name(number)}"
+    def _sum_up(self, epoch: str, count: int, *, sealed: bool = False) -> None:
+        """The manifests of whole groups, or all that the node has ever written. What a listing does not show is summed up again: the same."""
+        sums = self._sums(epoch)
+        for group in range(-(-count // GROUP)):
+            if group not in sums:
+                numbers = range(group * GROUP, min(count, (group + 1) * GROUP))
+                manifests = [self._read(manifest_name(epoch, number)) for number in numbers]
+                until = max(Manifest.parse(each).until for each in manifests)
+                found = GroupSum(group, until, sealed and numbers.stop == count)
+                self._store.create(found.name(epoch), b"\n".join(manifests))
+
+    def _sums(self, epoch: str) -> dict[int, GroupSum]:
+        return GroupSum.all_of(self._store.names(f"{LOG}/{epoch}"))
+
+    def _read(self, name: str) -> bytes:
         content = self._store.read(name)
         if content is None:
             raise SinkUnavailable(
-                f"{self._store}/{name}: expected this manifest, since a later one is there; found none. Nothing was removed"
+                f"{self._store}/{name}: expected this file, since a later one is there; found none. Nothing was removed"
             )
-        return Manifest.parse(content)
+        return content

@@ -16,7 +16,6 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_options import FileSinkOptions
-from changefeed.config.sinks.sink_traits import SINKS
 from changefeed.documents.row_key import KeyRange
 from changefeed.event import RowTally
 from changefeed.position import Position
@@ -33,7 +32,8 @@ from sink.sink import NamedTables, Permit, TaskTerms
 
 
 class FileSink:
-    traits = SINKS["file"]
+    every_change = True
+    takes_late_ddl = True
     whole_keys = False
 
     def __init__(self, feed: str, options: FileSinkOptions, files: SecretFiles | None) -> None:
@@ -74,6 +74,9 @@ class FileSink:
 
     def principals(self, permit: Permit) -> None:
         """It has no users."""
+
+    def sync_target(self, permit: Permit) -> None:
+        """It has no snapshots."""
 
     def writer(self, task: TaskTerms) -> FileRowWriter:
         return FileRowWriter(self._feed, self._options, self._store, task.epoch, task.permit)

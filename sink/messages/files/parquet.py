@@ -11,53 +11,28 @@
 Nothing is inferred from documents: a table whose documents change has the same columns. A column that a message has nothing for is null.
 The version of the format and the changefeed stand in the file's metadata, as `sluice.v` and `sluice.feed`.
 
-`ParquetRows` makes row changes and copied documents rows of such a file, and is called for each change. `parquet_messages` makes its rows
-messages of the format `sluice` again, in BSON, from its exact columns.
+`ParquetRows` makes row changes and copied documents rows of such a file, and is called for each change. What reads
+them again is `sluice_client/parquet_rows.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-import bson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bson.int64 import Int64
-from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_options import COMPRESSION_LEVEL, Compression
-from sink.messages.extended_json import NoJson, to_json
-from sink.messages.message_key import AFTER_ALL, key_json, pos_of
+from sink.messages.message_key import key_json
 from sink.messages.row_message import COPIED, OPS, VERSION, OfTable, event_pos, update_body
 from sink.messages.shaped_json import ShapedJson
 from sink.row import RowChange, RowDetails, TargetTable
+from sluice_client.extended_json import NoJson, to_json
+from sluice_client.parquet_rows import SCHEMA
+from sluice_client.pos import AFTER_ALL, pos_of
 
-_MOMENT = pa.timestamp("ms", tz="UTC")
-SCHEMA = pa.schema(
-    [
-        pa.field("pos", pa.string(), nullable=False),
-        pa.field("op", pa.string(), nullable=False),
-        pa.field("ns", pa.string(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("schema", pa.string(), nullable=False),
-        pa.field("ts", _MOMENT, nullable=False),
-        pa.field("increment", pa.int64(), nullable=False),
-        pa.field("wall", _MOMENT),
-        pa.field("txn_session", pa.string()),
-        pa.field("txn_number", pa.int64()),
-        pa.field("key", pa.string()),
-        pa.field("key_bson", pa.binary(), nullable=False),
-        pa.field("after", pa.string()),
-        pa.field("after_bson", pa.binary()),
-        pa.field("update", pa.string()),
-        pa.field("update_bson", pa.binary()),
-        pa.field("before", pa.string()),
-        pa.field("before_bson", pa.binary()),
-        pa.field("images", pa.string()),
-    ]
-)
 REPEATED = ["op", "ns", "id", "schema", "txn_session", "images"]
 """Columns of few values, for which a dictionary is worth its time."""
 
@@ -219,48 +194,3 @@ def _json(document: bytes | None, json: Callable[[bytes], str] = to_json) -> str
 def _made(table: TargetTable) -> tuple[str, str, Callable[[bytes], str]]:
     """Its name downstream, where this version begins, and what writes its documents."""
     return str(table.name), pos_of(table.version), ShapedJson().text
-
-
-_BATCH_ROWS = 4_096
-_DOCUMENTS = ("key", "before", "after", "update")
-_READ = [field.name for field in SCHEMA if field.name not in _DOCUMENTS]
-
-
-class ParquetMessage(NamedTuple):
-    pos: str
-    table: str
-    bson: bytes
-
-
-def parquet_messages(stored: bytes) -> Iterator[ParquetMessage]:
-    file = pq.ParquetFile(pa.BufferReader(stored))
-    written: Mapping[bytes, bytes] = file.schema_arrow.metadata
-    head = {"v": int(written[b"sluice.v"]), "feed": written[b"sluice.feed"].decode()}
-    for batch in file.iter_batches(_BATCH_ROWS, columns=_READ):
-        columns = [column.to_pylist() for column in _plain(batch)]
-        for values in zip(*columns, strict=True):
-            row = dict(zip(_READ, values, strict=True))
-            yield ParquetMessage(row["pos"], row["id"], bson.encode(head | _fields(row)))
-
-
-def _plain(batch: pa.RecordBatch) -> Iterator[pa.Array]:
-    """Moments as numbers."""
-    for column in batch.columns:
-        yield column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-
-
-def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """In the order of `BsonRows`."""
-    fields = {name: row[name] for name in ("op", "ns", "id", "pos")}
-    fields["ts"] = {"t": Int64(row["ts"] // 1000), "i": Int64(row["increment"])}
-    if row["wall"] is not None:
-        fields["wall"] = Int64(row["wall"])
-    if row["txn_session"] is not None:
-        fields["txn"] = {"lsid": row["txn_session"], "n": Int64(row["txn_number"])}
-    fields["schema"] = row["schema"]
-    if row["images"] is not None:
-        fields["images"] = row["images"]
-    for name in _DOCUMENTS:
-        if (document := row[f"{name}_bson"]) is not None:
-            fields[name] = RawBSONDocument(document)
-    return fields

@@ -14,6 +14,8 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
+from sluice_client.feed_store import FeedStore
+
 
 class NewFile(Protocol):
     """A file that is being written. Nobody sees it, or nobody looks for it, before `end` has returned; then it is durable."""
@@ -26,8 +28,8 @@ class NewFile(Protocol):
         """The content does not matter any more. Never raises."""
 
 
-class Store(Protocol):
-    """As text, it is what users call it."""
+class Store(FeedStore, Protocol):
+    """A store that is read, and written."""
 
     if_empty: str
     """What a user should look at when files are gone that were there."""
@@ -42,12 +44,6 @@ class Store(Protocol):
 
     def new(self, name: str) -> NewFile:
         """A file under a name that nobody else uses."""
-
-    def read(self, name: str) -> bytes | None:
-        """None if there is no such file."""
-
-    def names(self, folder: str, after: str = "") -> list[str]:
-        """What is in the folder under names behind `after`, sorted. None of files that are being written."""
 
     def remove(self, name: str) -> None:
         """The file need not exist."""

@@ -21,8 +21,8 @@ from typing import Any
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from sink.messages.feed_reader import Copied, CopyBegins, MessageGap, Rank, Round, Shown, StoredMessage
-from sink.messages.message_key import pos_after, pos_of, position_of
+from sluice_client.feed_reader import Copied, CopyBegins, MessageGap, Rank, Round, Shown, StoredMessage
+from sluice_client.pos import pos_after, pos_of, position_of
 
 _NO_PLACE = pos_of(Position(ClusterTime(0, 0)))
 _END = "~"
@@ -127,7 +127,7 @@ class FeedHistory:
         for number, ((pos, type, table), message) in enumerate(self._ddls.items()):
             id = TableId(table)
             if _within(round, id, pos):
-                yield Shown(pos, Rank.RECOPY if type == "recopy" else Rank.DDL, table, number, message)
+                yield Shown(pos, Rank.EMPTIED if type == "recopy" else Rank.DDL, table, number, message)
         for table, versions in self._schemas.items():
             firsts = {*self._returns(table), *(() if table in self._created else (min(versions),))}
             for first in firsts:

@@ -9,7 +9,9 @@ still had would be sent later, with a gap before it.
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +22,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from changefeed.config.sinks.kafka_options import KafkaAccess, KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import LEAST_MESSAGE_BYTES, KafkaAccess, KafkaSinkOptions, Sasl
 from changefeed.config.uri import ConnectionUri
 from changefeed.driver_text import in_one_line
 from changefeed.errors import ConfigurationError, SinkRefused, SinkUnavailable
@@ -28,8 +30,6 @@ from credentials.redaction import redacted
 from credentials.secret_files import SecretFiles
 from credentials.secrets import Expansion, expansion
 
-BATCH_BYTES = 512 << 10
-"""The most that one request has for one partition. A topic has to take that much."""
 _BUFFER_KIB = 64 << 10
 _LINGER_MS = 20
 _SOCKET_MS = 10_000
@@ -48,9 +48,9 @@ class LentProducer:
     def __init__(self, settings: Settings) -> None:
         self.failed: list[tuple[KafkaError, str]] = []
         self.trouble: KafkaError | None = None
-        """The last one with a connection: it explains why nothing is acknowledged."""
+        """The one with a connection that says most: it explains why nothing is acknowledged."""
         self.producer = Producer(
-            {**settings, "on_delivery": self._delivered, "error_cb": self._troubled}, logger=_ClientLog()
+            {**settings, "on_delivery": self._delivered, "error_cb": self._troubled}, logger=_CLIENT_LOG
         )
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -58,7 +58,7 @@ class LentProducer:
             self.failed.append((error, str(message.topic())))
 
     def _troubled(self, error: KafkaError) -> None:
-        self.trouble = error
+        self.trouble = _telling(self.trouble, error)
 
     def lend(self) -> LentProducer:
         self.failed.clear()
@@ -83,7 +83,7 @@ class KafkaClients:
         with self._lock:
             if self._admin is None:
                 with translated("opening"):
-                    self._admin = AdminClient(self._settings, error_cb=self._troubled, logger=_ClientLog())
+                    self._admin = AdminClient(self._settings, error_cb=self._troubled, logger=_CLIENT_LOG)
             return self._admin
 
     def forget_admin(self) -> None:
@@ -92,20 +92,24 @@ class KafkaClients:
             self._admin = None
 
     def _troubled(self, error: KafkaError) -> None:
-        self._trouble = error
+        self._trouble = _telling(self._trouble, error)
 
     def why(self) -> KafkaError | None:
-        """What has become of the admin client's connections since the last time. Its requests only say that nobody answers."""
-        self._trouble = None
+        """What has become of the connections since the last answer. Requests only say that nobody answers."""
         while self.admin.poll(0):
             pass
         return self._trouble
 
+    def answered(self) -> None:
+        self._trouble = None
+
     @property
-    def consumer_settings(self) -> Settings:
+    def consumer_settings(self) -> dict[str, Any]:
         """Of one that reads named partitions only, and saves no place."""
         return {
             **self._settings,
+            "error_cb": self._troubled,
+            "logger": _CLIENT_LOG,
             "group.id": "sluice",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
@@ -125,7 +129,7 @@ class KafkaClients:
                     "message.timeout.ms": 0,  # a message that is given up before a later one would be a gap: the run gives up as a whole
                     "delivery.report.only.error": True,
                     "linger.ms": _LINGER_MS,
-                    "batch.size": BATCH_BYTES,
+                    "batch.size": LEAST_MESSAGE_BYTES,
                     "message.max.bytes": _LARGEST,  # the topic decides
                     "queue.buffering.max.kbytes": _BUFFER_KIB,
                     "compression.type": self._compression.value,
@@ -181,7 +185,16 @@ def client_settings(access: KafkaAccess, expanded: str) -> Settings:
         "reconnect.backoff.max.ms": 1000,
         "log_level": _QUIET,
     }
-    if access.sasl is not None:
+    if access.sasl is Sasl.OAUTH:
+        found |= {
+            "sasl.mechanism": access.sasl.value,
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": unquote_plus(name),
+            "sasl.oauthbearer.client.secret": unquote_plus(password),
+            "sasl.oauthbearer.token.endpoint.url": access.token_endpoint,
+            "sasl.oauthbearer.scope": access.token_scope,
+        }
+    elif access.sasl is not None:
         found |= {
             "sasl.mechanism": access.sasl.value,
             "sasl.username": unquote_plus(name),
@@ -197,18 +210,41 @@ def client_settings(access: KafkaAccess, expanded: str) -> Settings:
     return found
 
 
+def _telling(before: KafkaError | None, error: KafkaError) -> KafkaError:
+    """A wrong password is followed by "all brokers are down", which says less."""
+    return before if before is not None and before.code() in REMEDIES and error.code() not in REMEDIES else error
+
+
+_NUMBER = re.compile(r"\d+")
+_QUIET_SECONDS = 60.0
+_MOST_TEXTS = 1_000
+
+
 class _ClientLog:
-    """What the client would write to the standard error. Its errors come to the callers, too."""
+    """What the client would write to the standard error, each text once a minute: it tells each try to connect. Its errors come to the callers, too."""
+
+    def __init__(self) -> None:
+        self._told_at: dict[str, float] = {}
 
     def log(self, level: int, text: str, *values: Any) -> None:  # noqa: ARG002 - the client has few levels
-        _log.info("kafka_client_logged", text=redacted(text % values if values else text))
+        said = redacted(text % values if values else text)
+        alike, now = _NUMBER.sub("", said), time.monotonic()
+        if now < self._told_at.get(alike, -_QUIET_SECONDS) + _QUIET_SECONDS:
+            return
+        if len(self._told_at) >= _MOST_TEXTS:
+            self._told_at.clear()
+        self._told_at[alike] = now
+        _log.info("kafka_client_logged", text=said)
 
 
-_RIGHTS = "grant the rights that docs/kafka.md lists"
+_CLIENT_LOG = _ClientLog()
+
+
+_RIGHTS = "grant the rights that docs/how-to/kafka.md lists"
 _USER = "check user, password and sasl"
 _URI = "check the options of the sink's URI"
 _TOPIC = (
-    "it was deleted, with all messages in it: create it again with the same partitions, which starts it without them, or "
+    "it was deleted, with all messages in it: create it again with the same partitions and have its tables copied again (`sluice table recopy`), or "
     "create another changefeed"
 )
 _KEYLESS = "it is compacted, and takes no message without a key: set its cleanup.policy to delete"

@@ -23,15 +23,15 @@ from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.errors import ConfigurationError, NotFoundError
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.messages.feed_reader import NOTHING, MessageGap, Rank, Round, Shown, StoredMessage, Watermark
 from sink.messages.files.store import Store
 from sink.messages.kafka.feed_history import FeedHistory, just_before
 from sink.messages.kafka.kafka_clients import KafkaClients
 from sink.messages.kafka.topic_reader import HeldRow, HeldRows, Partition, ReadMessage, TopicReader
 from sink.messages.kafka.topics import Topics
 from sink.messages.message_format import LARGE, OP, POS, SCHEMA, TABLE, KeyedMessage, claim_name
-from sink.messages.message_key import pos_of
 from sink.messages.row_message import COPIED, OPS
+from sluice_client.feed_reader import NOTHING, MessageGap, Rank, Round, Shown, StoredMessage, Watermark
+from sluice_client.pos import pos_of
 
 _ROWS = frozenset({COPIED.encode(), *(op.encode() for op in OPS.values())})
 _COPIED, _MARK = COPIED.encode(), b"w"
@@ -61,6 +61,8 @@ class KafkaReader:
         self._progress = progress
         self._identity: tuple[str, str] | None = None
         self._history = FeedHistory()
+        self._ids: dict[str, str] = {}
+        """Those of the topics of rows, as the changefeed says."""
         self._held = HeldRows()
         self._said = TopicReader(clients, options)
         self._rows = TopicReader(clients, options, gapless=True)
@@ -92,7 +94,7 @@ class KafkaReader:
         found: dict[str, dict[int, int]] = defaultdict(dict)
         for (topic, number), following in self._rows.next.items():
             found[topic][number] = first.get(f"{topic}/{number}", following)
-        return json.dumps(found)
+        return json.dumps({topic: [self._rows.ids.get(topic, ""), offsets] for topic, offsets in found.items()})
 
     @property
     def more(self) -> bool:
@@ -118,8 +120,9 @@ class KafkaReader:
 
     def skim(self, mark: Watermark, bookmark: str) -> Iterator[Shown]:
         self.mark = mark
-        for topic, partitions in json.loads(bookmark or "{}").items():
+        for topic, (id, partitions) in json.loads(bookmark or "{}").items():
             self._starts |= {(topic, int(number)): offset for number, offset in partitions.items()}
+            self._rows.ids |= {topic: id} if id else {}
         self._listen()
         yield from self._history.skimmed(Round(NOTHING, mark))
 
@@ -134,8 +137,10 @@ class KafkaReader:
             topic, value = message.partition[0], message.value or b""
             if topic == self._topics.feed:
                 self._identity = self._identity or _identity(value)
-                if self._identity == _identity(value) and (start := json.loads(value).get("start")):
-                    self._history.begin(start)
+                if self._identity == _identity(value):
+                    self._ids |= json.loads(value).get("topics", {})
+                    if start := json.loads(value).get("start"):
+                        self._history.begin(start)
             elif topic == self._topics.ddl:
                 headers = message.headers
                 self._history.take(StoredMessage(headers[POS].decode(), headers.get(TABLE, b"").decode(), value))
@@ -175,6 +180,8 @@ class KafkaReader:
                 partitions = self._rows.partitions(topic)
                 if partitions is None:
                     raise MessageGap(f"{self._options}: expected topic {topic} of a table, found none; it was deleted")
+                if topic in self._ids:
+                    self._rows.ids.setdefault(topic, self._ids[topic])
                 self._rows.add({topic: partitions}, self._starts)
 
     def _to_hold(self, messages: Iterable[ReadMessage]) -> Iterator[HeldRow]:

@@ -1,6 +1,6 @@
 """`KafkaSink`: topics of Kafka as a sink. Its rows are messages, which are seen when they are written.
 
-`FeedClaim` says whose topics these are. The first message of the topic {prefix}.feed says it, and a later one where the changefeed begins.
+`FeedClaim` says whose topics these are (`FeedTopic`), and where the changefeed begins.
 
 Kafka has no conditional write, but the order of a partition decides as well: whoever claims appends, and then reads the first message. It
 is never removed, so all see the same one.
@@ -11,40 +11,38 @@ is never removed, so all see the same one.
 from __future__ import annotations
 
 import json
-import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
-
 from changefeed.config.sinks.kafka_options import Existing, KafkaSinkOptions
-from changefeed.config.sinks.sink_traits import SINKS
-from changefeed.errors import InvariantError, SinkUnavailable, SluiceError, TargetOccupied
+from changefeed.errors import InvariantError, SluiceError, TargetOccupied
 from changefeed.position import Position
 from changefeed.records.status import LetterTotals
 from changefeed.table import TableId, TableName
 from credentials.secret_files import SecretFiles
 from sink.messages.files.directory import open_store
 from sink.messages.formats import message_format
-from sink.messages.kafka.kafka_clients import OpenClients, kafka_clients, sink_error, translated
+from sink.messages.kafka.feed_topic import FeedTopic
+from sink.messages.kafka.kafka_clients import OpenClients, kafka_clients
 from sink.messages.kafka.kafka_writer import KafkaDocumentLoader, KafkaRowWriter, LargeRows, RowTopics, TopicFacts
 from sink.messages.kafka.owner_log import KafkaDdlApplier, KafkaMarks, OwnerSender
 from sink.messages.kafka.sender import Sender
 from sink.messages.kafka.topic_admin import AskedTopic, Topic, TopicAdmin, may_write
 from sink.messages.kafka.topics import Topics
 from sink.messages.message_format import KeyedMessage
-from sink.messages.message_key import pos_of
 from sink.messages.row_message import VERSION
 from sink.receipt import Committer
 from sink.row import TargetTable
 from sink.sink import NamedTables, Permit, TaskTerms
+from sluice_client.pos import pos_of
 
 
 class KafkaSink:
-    traits = SINKS["kafka"]
+    every_change = True
+    takes_late_ddl = False
     commit_seconds: int | None = None
     whole_keys = False
 
@@ -74,13 +72,13 @@ class KafkaSink:
     def confirm(self, life: str) -> None:
         self._claim(life).confirm(self._clients)
 
-    def ddl(self, life: str, permit: Permit) -> KafkaDdlApplier:  # noqa: ARG002 - the topics were claimed
-        return KafkaDdlApplier(self._sender(permit), self._format)
+    def ddl(self, life: str, permit: Permit) -> KafkaDdlApplier:
+        return KafkaDdlApplier(self._sender(life, permit), self._format)
 
     copy_log = ddl
 
-    def marks(self, life: str, permit: Permit) -> KafkaMarks:  # noqa: ARG002 - as above
-        return KafkaMarks(self._sender(permit), self._format, self._options.partitions)
+    def marks(self, life: str, permit: Permit) -> KafkaMarks:
+        return KafkaMarks(self._sender(life, permit), self._format, self._options.partitions)
 
     def leftovers(self, life: str) -> None:
         """What is in a topic counts."""
@@ -94,10 +92,14 @@ class KafkaSink:
     def principals(self, permit: Permit) -> None:
         """It has no users of the source."""
 
+    def sync_target(self, permit: Permit) -> None:
+        """It has no snapshots."""
+
     def writer(self, task: TaskTerms) -> KafkaRowWriter:
         """Without the epoch: what a zombie sends is a repeat."""
         place = str(self._options)
-        facts = TopicFacts(self._admin, place, self._options.partitions)
+        recorded = partial(FeedTopic(self._clients, self._options).topic_ids, self._feed)
+        facts = TopicFacts(self._admin, place, self._options.partitions, recorded)
         large = LargeRows(self._options.large, self._claims, facts, place)
         sender = Sender(self._clients, place, task.permit)
         return KafkaRowWriter(self._format, RowTopics(self._options), facts, large, sender)
@@ -113,11 +115,8 @@ class KafkaSink:
     def _claim(self, life: str) -> FeedClaim:
         return FeedClaim(feed=self._feed, life=life, options=self._options)
 
-    def _sender(self, permit: Permit) -> OwnerSender:
-        return OwnerSender(self._clients, self._options, permit, in_band=self._format.in_band)
-
-
-_SECONDS = 10.0
+    def _sender(self, life: str, permit: Permit) -> OwnerSender:
+        return OwnerSender(self._clients, self._options, permit, (self._feed, life), in_band=self._format.in_band)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,32 +145,13 @@ class FeedClaim:
     def confirm(self, clients: OpenClients) -> None:
         """Raises if the topics are not this changefeed's."""
         topic = Topics(self.options).feed
-        found = self._first(clients, topic)
+        found = FeedTopic(clients, self.options).first()
         if found != self._content and self.options.existing is not Existing.APPEND:
             raise TargetOccupied(
                 f"changefeed {self.feed!r}: {self.options}: topic {topic} says that the topics of this prefix are those of "
                 f"{found.decode(errors='replace')}, expected {self._content.decode()}; a changefeed that begins again needs another prefix, or "
                 f"existing=append to write behind what is there"
             )
-
-    def _first(self, clients: OpenClients, topic: str) -> bytes:
-        """The client looks for its group, too, which it does not use: that needs no right."""
-        with (
-            translated(f"{self.options}: reading topic {topic}"),
-            closing(Consumer(clients().consumer_settings)) as consumer,
-        ):
-            consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-            deadline = time.monotonic() + _SECONDS
-            while (left := deadline - time.monotonic()) > 0:
-                message = consumer.poll(left)
-                error = message.error() if message is not None else None
-                if error is not None and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    raise sink_error(f"{self.options}: reading topic {topic}", error)
-                if message is not None and error is None:
-                    return message.value() or b""
-        raise SinkUnavailable(
-            f"{self.options}: expected a message in topic {topic}, found none within {_SECONDS:.0f} s"
-        )
 
     @property
     def _content(self) -> bytes:
@@ -199,14 +179,36 @@ def kafka_obstacles(options: KafkaSinkOptions, clients: OpenClients, tables: Col
         asked += (AskedTopic.of_rows(name, options) for name in names or [topics.of(TableName("sluice", "example"))])
         yield from admin.obstacles([each for each in asked if each.name not in there])
         admin.limits([name for name in names if name in there])
+        yield from _compacted(options, admin, there, names)
+        yield from _together(options, topics, tables)
     except SluiceError as error:
         yield f"sink: {error}"
+
+
+def _compacted(options: KafkaSinkOptions, admin: TopicAdmin, there: Collection[str], names: list[str]) -> Iterator[str]:
+    """Who asks for it has shown that nothing is lost by it."""
+    found = [] if options.compacts else admin.compacted([name for name in names if name in there])
+    if found:
+        yield (
+            f"sink: {_named(found)} has cleanup.policy=compact, which removes messages that no later one replaces; set it to delete, or write another "
+            "prefix"
+        )
+
+
+def _together(options: KafkaSinkOptions, topics: Topics, tables: Collection[TableName]) -> Iterator[str]:
+    """Signs that a topic may not have become `_`."""
+    shared = [name for name, count in Counter(map(topics.of, tables)).items() if count > 1] if options.compacts else []
+    if shared:
+        yield (
+            f"sink: rows of several tables would go to {_named(sorted(shared))}, which is compacted, and keys name no table: leave all of these "
+            "tables but one out (filter.tables), or write topic.cleanup.policy=delete"
+        )
 
 
 def _unwritable(there: dict[str, Topic]) -> Iterator[str]:
     found = sorted(name for name, topic in there.items() if not may_write(topic))
     if found:
-        yield f"sink: the user may not write to {_named(found)}; grant the rights that docs/kafka.md lists"
+        yield f"sink: the user may not write to {_named(found)}; grant the rights that docs/how-to/kafka.md lists"
 
 
 def _other_partitions(options: KafkaSinkOptions, there: dict[str, Topic], names: Collection[str]) -> Iterator[str]:

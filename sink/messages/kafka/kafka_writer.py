@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,15 +21,15 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.kafka_options import KafkaSinkOptions, LargeRow, PartitionBy
+from changefeed.config.sinks.kafka_options import LEAST_MESSAGE_BYTES, KafkaSinkOptions, LargeRow
+from changefeed.config.sinks.topic_rules import PartitionBy
 from changefeed.documents.row_key import KeyRange
-from changefeed.errors import RowRejected, SinkRefused
+from changefeed.errors import MessagesLost, RowRejected, SinkRefused
 from changefeed.event import RowTally
 from changefeed.table import TableId
 from sink.messages.files.store import Store
-from sink.messages.kafka.kafka_clients import BATCH_BYTES
 from sink.messages.kafka.sender import Addressed, Sender
-from sink.messages.kafka.topic_admin import TopicAdmin
+from sink.messages.kafka.topic_admin import TopicAdmin, replaced
 from sink.messages.kafka.topics import Topics, partition_of, partitions_of
 from sink.messages.message_format import POS, TABLE, KeyedMessage, MessageFormat, claim_check, claim_name, key_only
 from sink.messages.row_message import OfTable
@@ -37,6 +37,9 @@ from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+
+
+_BY_KEY = -1
 
 
 class TopicBatch(NamedTuple):
@@ -53,19 +56,23 @@ class RowTopics:
     def __init__(self, options: KafkaSinkOptions) -> None:
         self._topics = Topics(options)
         self._partitions = options.partitions
-        self._by_table = options.partition_by is PartitionBy.TABLE
+        self._rule_of = options.rule_of
+        self._ways = {rule.partition_by for rule in options.rules}
         self.of = OfTable(self._of)
-        """Topic, and the partition of all rows if it does not follow from their keys."""
+        """Topic, and the partition of all rows, or `_BY_KEY`."""
 
     def _of(self, table: TargetTable) -> tuple[str, int]:
-        return self._topics.of(table.name), partition_of(table.id.encode(), self._partitions)
+        by_table = self._rule_of(table.name).partition_by is PartitionBy.TABLE
+        return self._topics.of(table.name), partition_of(table.id.encode(), self._partitions) if by_table else _BY_KEY
 
     def batch(self, topics: Sequence[str], of_tables: Sequence[int], messages: Sequence[KeyedMessage]) -> TopicBatch:
         """`of_tables`: the partitions of their tables. Each message of a row has a key."""
-        if self._by_table:
+        if self._ways == {PartitionBy.TABLE}:
             return TopicBatch(topics, of_tables, messages)
-        keys = [key for key, _, _ in messages if key is not None]
-        return TopicBatch(topics, partitions_of(keys, self._partitions), messages)
+        found = partitions_of([key for key, _, _ in messages if key is not None], self._partitions)
+        if PartitionBy.TABLE in self._ways:
+            found = [key if table == _BY_KEY else table for key, table in zip(found, of_tables, strict=True)]
+        return TopicBatch(topics, found, messages)
 
 
 class KafkaRowWriter:
@@ -109,7 +116,7 @@ class KafkaRowWriter:
     def write(self, batch: TopicBatch) -> WriteResult:
         sizes = [len(key or b"") + len(value or b"") for key, value, _ in batch.messages]
         try:
-            self._facts.check(set(batch.topics))
+            self._facts.check(batch)
             self._sender.send(self._large.fitted(zip(*batch, strict=True), sizes))
         except Exception:
             self.give_up()
@@ -177,7 +184,7 @@ def _key(document: bytes) -> bytes:
 _FRAME = 512
 """What a broker counts around a message."""
 _MOST_SHOWN = 100
-_SMALL = BATCH_BYTES - 2048
+_SMALL = LEAST_MESSAGE_BYTES - 2048
 """With key and value of less than this, each topic takes it."""
 
 
@@ -217,8 +224,6 @@ class LargeRows:
 
 
 _GOOD_FOR_SECONDS = 30.0
-_SHOWN_WITHIN_SECONDS, _LOOK_AGAIN_SECONDS = 5.0, 0.2
-"""A broker may show a new topic some time after another one has made it."""
 
 
 class TopicFacts:
@@ -227,37 +232,39 @@ class TopicFacts:
         admin: TopicAdmin,
         place: str,
         partitions: int,
+        recorded: Callable[[], Mapping[str, str]],
         *,
         monotonic: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], object] = time.sleep,
     ) -> None:
-        """`partitions`: those that each topic of rows has for life."""
+        """`partitions`: those that each topic of rows has for life. `recorded`: the ids of topics, by their names."""
         self._admin = admin
         self._place = place
         self._partitions = partitions
+        self._recorded = recorded
+        self._ids: dict[str, str] = {}
         self._monotonic = monotonic
-        self._pause = pause
         self._checked_at: dict[str, float] = {}
         self._limits: dict[str, tuple[int, float]] = {}
 
-    def check(self, topics: Iterable[str]) -> None:
-        """Raises if one of them does not exist, or has another number of partitions."""
+    def check(self, batch: TopicBatch) -> None:
+        """Raises if one of its topics does not exist, has another number of partitions, or is another one under the name."""
         now = self._monotonic()
-        due = [topic for topic in topics if now >= self._checked_at.get(topic, 0.0)]
+        due = [topic for topic in set(batch.topics) if now >= self._checked_at.get(topic, 0.0)]
         if not due:
             return
-        found = self._admin.existing(due)
-        until = self._monotonic() + _SHOWN_WITHIN_SECONDS
-        while len(found) < len(due) and self._monotonic() < until:
-            self._pause(_LOOK_AGAIN_SECONDS)
-            found = self._admin.existing(due)
+        found = self._admin.shown(due)
+        if any(self._ids.get(topic) != each.id for topic, each in found.items()):
+            self._ids |= self._recorded()
         for topic in due:
             if topic not in found:
                 raise SinkRefused(
                     f"{self._place}: expected a topic {topic}, found none; it was deleted, with all messages in it: create it with "
-                    f"{self._partitions} partitions to go on without them, or create another changefeed"
+                    f"{self._partitions} partitions and have its tables copied again (`sluice table recopy`), or create another changefeed"
                 )
             self._admin.check_partitions(topic, found[topic].partitions, self._partitions)
+            if (known := self._ids.setdefault(topic, found[topic].id)) != found[topic].id:
+                table = dict(batch.messages[batch.topics.index(topic)].headers)[TABLE]
+                raise MessagesLost(replaced(self._place, topic, known, found[topic].id)).about(TableId(table.decode()))
             self._checked_at[topic] = now + _GOOD_FOR_SECONDS
 
     def limit(self, topic: str) -> int:

@@ -10,22 +10,26 @@ quiet partition knows that it misses nothing. What the owner asks and writes for
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
+from changefeed.errors import SinkRefused, SinkUnavailable
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, RenameTable, Skip, names_of
+from sink.messages.kafka.feed_topic import FeedTopic
 from sink.messages.kafka.kafka_clients import OpenClients
 from sink.messages.kafka.sender import Addressed, Sender
-from sink.messages.kafka.topic_admin import AskedTopic, TopicAdmin
+from sink.messages.kafka.topic_admin import AskedTopic, TopicAdmin, replaced
 from sink.messages.kafka.topics import Topics
 from sink.messages.message_format import KeyedMessage, MessageFormat
-from sink.receipt import CopyEnd
+from sink.messages.row_message import VERSION
+from sink.receipt import CommitCounts, CopyEnd
 
 _ALWAYS = Position(ClusterTime(0, 0))
 _MARK = b"watermark"
@@ -35,25 +39,48 @@ _PARTITIONS_A_SECOND = 1000
 
 Made: TypeAlias = Mapping[str, int]
 _NOTHING: Made = {}
+_SENT = CommitCounts()
 
 
 class OwnerSender:
     """Sends what is no row. Each call waits until it is acknowledged."""
 
     def __init__(
-        self, clients: OpenClients, options: KafkaSinkOptions, permit: Callable[[], object], *, in_band: bool
+        self,
+        clients: OpenClients,
+        options: KafkaSinkOptions,
+        permit: Callable[[], object],
+        of: tuple[str, str],
+        *,
+        in_band: bool,
     ) -> None:
+        """`of`: the changefeed, and which life of it."""
         self.admin = TopicAdmin(clients, options)
         self.topics = Topics(options)
         self._clients = clients
         self._options = options
         self._permit = permit
+        self._feed, self._life = of
         self._in_band = in_band
 
-    def make(self, names: Iterable[TableName]) -> Made:
-        """The topics of their rows, with their partitions. Other brokers, or the same one, may not show a new topic yet."""
+    def make(self, names: Iterable[TableName], *, anew: bool = False) -> Made:
+        """The topics of their rows, with their partitions. `anew`: the table begins again, so nothing is missed that was there before.
+
+        A crash before their ids are said leaves topics without rows, which are taken as they are.
+        """
         made = dict.fromkeys(map(self.topics.of, names), self._options.partitions)
-        self.admin.create([AskedTopic.of_rows(topic, self._options) for topic in made])
+        there = self.admin.create([AskedTopic.of_rows(topic, self._options) for topic in made])
+        recorded = FeedTopic(self._clients, self._options).topic_ids(self._feed) if made else {}
+        ids = {topic: found.id for topic, found in self.admin.shown(made.keys()).items()}
+        if len(ids) < len(made):
+            raise SinkUnavailable(f"{self._options}: topics were created, and brokers do not show them yet")
+        new = {topic: id for topic, id in ids.items() if recorded.get(topic) != id}
+        for topic in new.keys() & recorded.keys() & there.keys():
+            if not anew:
+                raise SinkRefused(replaced(f"{self._options}", topic, recorded[topic], ids[topic]))
+        if new:
+            said = {"v": VERSION, "feed": self._feed, "life": self._life, "topics": new}
+            self.send([(self.topics.feed, 0, KeyedMessage(b"feed", json.dumps(said).encode(), []))])
         return made
 
     def say(self, message: KeyedMessage, names: Iterable[TableName], made: Made = _NOTHING) -> None:
@@ -103,7 +130,7 @@ class KafkaDdlApplier:
             return ""
         sender, made = self._sender, _NOTHING
         if isinstance(ddl, BeginAgain) or (isinstance(ddl, CreateTable) and not _is_view(ddl)):
-            made = sender.make([ddl.name])
+            made = sender.make([ddl.name], anew=isinstance(ddl, BeginAgain))
         elif isinstance(ddl, RenameTable):
             made = sender.make([ddl.to])
         sender.say(message, names_of(ddl), made)
@@ -121,9 +148,9 @@ class KafkaDdlApplier:
         if said:
             sender.say_all(said, made)
 
-    def recopy(self, table: TableId, name: TableName, at: Position) -> None:
+    def emptied(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""
-        message = self._format.recopy(table, name, at)
+        message = self._format.emptied(table, name, at)
         if message is not None:
             self._sender.say(message, [name])
 
@@ -157,7 +184,13 @@ class KafkaMarks:
         self._next_at = 0.0
         self._next_all_at = 0.0
 
-    def mark(self, at: Position, behind: Mapping[TableId, Position], tables: Iterable[TableName]) -> None:
+    def mark(
+        self,
+        at: Position,
+        behind: Mapping[TableId, Position],
+        tables: Iterable[TableName],
+        committed: CommitCounts = _SENT,  # noqa: ARG002 - offsets have no holes that brokers do not tell of
+    ) -> None:
         """`behind`: tables that are not as far, each with its own position. `tables`: the names downstream of all."""
         if len(behind) > _MOST_BEHIND:
             at, behind = min([at, *behind.values()]), {}

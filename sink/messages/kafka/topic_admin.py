@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -13,14 +14,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, OffsetSpec
 from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec
 
-from changefeed.config.sinks.kafka_options import KafkaSinkOptions
+from changefeed.config.sinks.kafka_options import CLEANUP, LEAST_MESSAGE_BYTES, MESSAGE_BYTES, KafkaSinkOptions
 from changefeed.errors import SinkRefused, SinkUnavailable
-from sink.messages.kafka.kafka_clients import BATCH_BYTES, OpenClients, sink_error, translated
+from sink.messages.kafka.kafka_clients import OpenClients, sink_error, translated
 
 _SECONDS = 10.0
+_SHOWN_WITHIN_SECONDS, _LOOK_AGAIN_SECONDS = 5.0, 0.2
 _BATCH = 200
 _BROKER_DEFAULT = -1
-_LIMIT = "max.message.bytes"
 DEFAULT_LIMIT = 1_048_588
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001 - named so by the client
 _WITHOUT_LEADER = (
@@ -36,16 +37,17 @@ _OUT_OF_DATE = (
 )
 """What the client knows of leaders. It asks again after five minutes only."""
 _NOT_SHOWN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-_COMPACTED = {"cleanup.policy": "compact"}
+_FOR_EVER = {CLEANUP: "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_COMPACTED = {CLEANUP: "compact"}
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """`rights`: what the user may do with it; None if the brokers have no rights."""
+    """`id`: another one if it was deleted and created again. `rights`: what the user may do with it; None if the brokers have no rights."""
 
     name: str
+    id: str
     partitions: int
     rights: frozenset[str] | None = None
 
@@ -58,7 +60,9 @@ class AskedTopic:
 
     @classmethod
     def of_rows(cls, name: str, options: KafkaSinkOptions) -> AskedTopic:
-        return cls(name=name, partitions=options.partitions, settings=dict(options.settings))
+        """Not compacted by the brokers' default: that would lose rows."""
+        settings = {CLEANUP: "delete", **dict(options.settings)}
+        return cls(name=name, partitions=options.partitions, settings=settings)
 
     @classmethod
     def kept(cls, name: str) -> AskedTopic:
@@ -82,11 +86,11 @@ class TopicAdmin:
         self._options = options
         self._place = str(options)
 
-    def check(self) -> None:
-        """Raises if no broker answers."""
+    def check(self) -> str:
+        """The id of the cluster. Raises if no broker answers."""
         client = self._client()
         with self._asking("asking for the cluster"):
-            client.describe_cluster(request_timeout=_SECONDS).result()
+            return str(client.describe_cluster(request_timeout=_SECONDS).result().cluster_id)
 
     def existing(self, names: Iterable[str], *, rights: bool = False) -> dict[str, Topic]:
         """Those that exist."""
@@ -102,18 +106,27 @@ class TopicAdmin:
                     allowed = described.authorized_operations
                     found[name] = Topic(
                         name=name,
+                        id=str(described.topic_id),
                         partitions=len(described.partitions),
                         rights=frozenset(each.name for each in allowed) if allowed is not None else None,
                     )
         return found
 
-    def create(self, asked: Sequence[AskedTopic]) -> None:
-        """Those that do not exist. Raises if one of them has another number of partitions than asked for."""
+    def shown(self, names: Collection[str]) -> dict[str, Topic]:
+        """Those that exist. A broker may show a new topic some time after another one has made it."""
+        until = time.monotonic() + _SHOWN_WITHIN_SECONDS
+        while len(found := self.existing(names)) < len(names) and time.monotonic() < until:
+            time.sleep(_LOOK_AGAIN_SECONDS)
+        return found
+
+    def create(self, asked: Sequence[AskedTopic]) -> dict[str, Topic]:
+        """Those that do not exist. Returns those that existed. Raises if one of them has another number of partitions than asked for."""
         there = self.existing(each.name for each in asked)
         self._create([each for each in asked if each.name not in there])
         for each in asked:
             if each.name in there:
                 self.check_partitions(each.name, there[each.name].partitions, each.partitions)
+        return there
 
     def obstacles(self, asked: Sequence[AskedTopic]) -> Iterator[str]:
         """Why the brokers would not create them. Nothing is created. The same reason is given once."""
@@ -143,19 +156,30 @@ class TopicAdmin:
 
     def limits(self, names: Collection[str]) -> dict[str, int]:
         """The largest message that each topic takes. Kafka's own default where it is not shown."""
+        shown, found = self._settings(names), dict[str, int]()
+        for name in names:
+            found[name] = int(shown[name][MESSAGE_BYTES]) if name in shown else DEFAULT_LIMIT
+            if found[name] < LEAST_MESSAGE_BYTES:
+                raise SinkRefused(
+                    f"{self._place}: topic {name}: expected {MESSAGE_BYTES} of {LEAST_MESSAGE_BYTES} or more, found {found[name]}; raise it"
+                )
+        return found
+
+    def compacted(self, names: Collection[str]) -> list[str]:
+        """Of these topics, those that keep the last message of each key alone, as far as it is shown."""
+        return sorted(name for name, said in self._settings(names).items() if _COMPACTED[CLEANUP] in said[CLEANUP])
+
+    def _settings(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        """Of those that are shown."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        client, found = self._client(), dict[str, int]()
+        client, found = self._client(), dict[str, dict[str, str]]()
         for batch in _batches(resources):
             with self._asking("asking for settings of topics"):
                 answers = client.describe_configs(batch, request_timeout=_SECONDS)
             for resource, future in answers.items():
-                settings = self._answer(f"asking for settings of topic {resource.name}", future, _NOT_SHOWN + _ABSENT)
-                limit = int(settings[_LIMIT].value) if settings is not None else DEFAULT_LIMIT
-                if limit < BATCH_BYTES:
-                    raise SinkRefused(
-                        f"{self._place}: topic {resource.name}: expected {_LIMIT} of {BATCH_BYTES} or more, found {limit}; raise it"
-                    )
-                found[resource.name] = limit
+                said = self._answer(f"asking for settings of topic {resource.name}", future, _NOT_SHOWN + _ABSENT)
+                if said is not None:
+                    found[resource.name] = {name: str(said[name].value) for name in (MESSAGE_BYTES, CLEANUP)}
         return found
 
     def ends(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
@@ -230,11 +254,19 @@ class TopicAdmin:
         try:
             with translated(f"{self._place}: {what}"):
                 yield
+            clients.answered()
         except SinkUnavailable:
             trouble = clients.why()
             if trouble is None:
                 raise
             raise sink_error(f"{self._place}: {what}", trouble) from None
+
+
+def replaced(place: str, topic: str, expected: str, found: str) -> str:
+    return (
+        f"{place}: topic {topic} was deleted and created again: expected the id {expected}, found {found}; what was in it is gone: have each table of this topic "
+        f"copied again (`sluice table recopy`), and let consumers begin again (`sluice consume --from-start`)"
+    )
 
 
 def may_write(topic: Topic) -> bool:

@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.errors import SinkUnavailable
-from sink.messages.feed_reader import MessageGap
 from sink.messages.kafka.kafka_clients import KafkaClients, sink_error, translated
-from sink.messages.kafka.topic_admin import TopicAdmin
+from sink.messages.kafka.topic_admin import TopicAdmin, replaced
+from sluice_client.feed_reader import MessageGap
 
 AT_ONCE = 5_000
 _WAIT_SECONDS = 0.5
@@ -54,6 +54,8 @@ class TopicReader:
         """The offset of the next message of each partition."""
         self.ends: dict[Partition, int] = {}
         """Where they ended when it was last asked."""
+        self.ids: dict[str, str] = {}
+        """Of the topics, as they have to be."""
 
     def add(self, topics: Mapping[str, int], start: Mapping[Partition, int] | None = None) -> None:
         """Topics with their numbers of partitions. Without a start they are read from their beginning."""
@@ -68,11 +70,18 @@ class TopicReader:
         found = self._admin.existing([topic]).get(topic)
         return None if found is None else found.partitions
 
+    def _check_ids(self, topics: Iterable[str]) -> None:
+        """A topic that is created again while it is read is found behind that, before anybody uses it."""
+        for name, topic in self._admin.existing(topics).items():
+            if (known := self.ids.setdefault(name, topic.id)) != topic.id:
+                raise MessageGap(replaced(self._place, name, known, topic.id))
+
     def to_ends(self) -> Iterator[list[ReadMessage]]:
         """Everything up to where the partitions end now. Whoever stops between two batches may go on later."""
         counts: dict[str, int] = {}
         for topic, number in self.next:
             counts[topic] = max(counts.get(topic, 0), number + 1)
+        self._check_ids(counts)
         ends = self.ends = self._admin.all_ends(counts)
         last_at = time.monotonic()
         while any(self.next[partition] < end for partition, end in ends.items()):
@@ -83,6 +92,7 @@ class TopicReader:
             elif time.monotonic() > last_at + _PATIENCE_SECONDS:
                 raise SinkUnavailable(f"{self._place}: no broker has answered for {_PATIENCE_SECONDS:.0f} s")
             yield [read for message in found if (read := self._read(message)) is not None]
+        self._check_ids(counts)
 
     def close(self) -> None:
         self._consumer.close()

@@ -1,6 +1,6 @@
 """`Topics`: the names of a changefeed's topics; `partitions_of`: the partitions of keys. Pure, and called for each batch of messages.
 
-    {prefix}.{db}.{coll}   rows of a table, and what is said in-band; by the option `topic` others, or one for all
+    {prefix}.{db}.{coll}   rows of a table, and what is said in-band; by the options `topic` and `topics` others, or one for all
     {prefix}.ddl           each DDL, and the schemas with which tables begin; with `debezium` it is {prefix}
     {prefix}.watermark     compacted
     {prefix}.feed          whose topics these are
@@ -28,7 +28,6 @@ from collections.abc import Sequence
 from struct import iter_unpack, unpack_from
 
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
-from changefeed.config.sinks.message_options import FormatName
 from changefeed.table import TableName
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
@@ -38,18 +37,11 @@ _HASH = 16
 
 class Topics:
     def __init__(self, options: KafkaSinkOptions) -> None:
-        prefix = options.prefix
-        self.ddl = prefix if options.messages.format is FormatName.DEBEZIUM else f"{prefix}.ddl"
-        self.watermark = f"{prefix}.watermark"
-        self.feed = f"{prefix}.feed"
-        self._prefix = prefix
-        self._expression = options.topic
-        self._known: dict[TableName, str] = {}
-
-    @property
-    def own(self) -> tuple[str, ...]:
+        self.own = options.own_topics
         """Those that have no rows."""
-        return self.feed, self.ddl, self.watermark
+        self.feed, self.ddl, self.watermark = self.own
+        self._options = options
+        self._known: dict[TableName, str] = {}
 
     def of(self, table: TableName) -> str:
         """Where the rows of a table go that has this name downstream."""
@@ -59,8 +51,9 @@ class Topics:
         return found
 
     def _named(self, table: TableName) -> str:
-        parts = {"prefix": self._prefix, "db": table.db, "coll": table.coll}
-        name = _ILLEGAL.sub("_", re.sub(r"\{(prefix|db|coll)\}", lambda match: parts[match[1]], self._expression))
+        parts = {"prefix": self._options.prefix, "db": table.db, "coll": table.coll}
+        written = self._options.rule_of(table).topic
+        name = _ILLEGAL.sub("_", re.sub(r"\{(prefix|db|coll)\}", lambda match: parts[match[1]], written))
         if name in {*self.own, ".", ".."}:
             name = f"{name}_"
         if len(name) > _LONGEST:

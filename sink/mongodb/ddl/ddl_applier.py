@@ -43,7 +43,7 @@ from changefeed.config.tables.filter import series_release_obstacle
 from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SinkUnavailable, SluiceError
 from changefeed.records.ddl import DdlRecord, Observation, ObservedTable
-from changefeed.table import TableName, TableSchema
+from changefeed.table import COPY_ANEW, TableName, TableSchema
 from changefeed.table_layout import TableLayout
 from sink.ddl import (
     CreateTable,
@@ -84,12 +84,9 @@ _REMEDIES: Mapping[int, str] = {
     197: _UNKNOWN_OPTION,
     40415: _UNKNOWN_OPTION,
 }
-_ANEW = "or have the table copied anew (`sluice table recopy`)"
+_ANEW = f"or {COPY_ANEW}"
 _WITHOUT = f", go on without it (`sluice ddl skip`), {_ANEW}"
-_OTHER_REMEDIES = {
-    "create": f", {_ANEW}",
-    **dict.fromkeys(("createIndexes", "dropIndexes", "collMod"), _WITHOUT),
-}
+_OTHER_REMEDIES = {"create": f", {_ANEW}", **dict.fromkeys(("createIndexes", "dropIndexes", "collMod"), _WITHOUT)}
 _REMEDY = "remove the cause at the target, or let the filter ignore this DDL"
 
 

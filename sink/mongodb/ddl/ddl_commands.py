@@ -22,7 +22,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType
 from changefeed.records.ddl import Observation, ObservedTable
-from changefeed.table import TableName, TableSchema
+from changefeed.table import TableName
 from sink.ddl import (
     BeginAgain,
     CreateIndexes,
@@ -38,7 +38,6 @@ from sink.ddl import (
 )
 from sink.mongodb.ddl.definition_match import plain_clustered_index, plain_timeseries
 from sink.mongodb.ddl.target_definition import (
-    EXPIRY,
     NEVER_SECONDS,
     NEVER_SECONDS_BEFORE_6_0,
     SIMPLE,
@@ -297,16 +296,3 @@ def _is_series(table: ObservedTable | None) -> bool:
 
 def _indexes_of(table: ObservedTable | None) -> list[dict[str, Any]]:
     return [] if table is None else [index.decode() for index in table.indexes]
-
-
-def restore_ttl(name: TableName, schema: TableSchema) -> tuple[DdlCommand, ...]:
-    """The commands for cut-over: they give a table the source's expiries. `name` is its downstream name. They may be run again."""
-    commands = []
-    options = schema.options.decode()
-    if EXPIRY in options:
-        commands.append(DdlCommand(name.db, {"collMod": name.coll, EXPIRY: options[EXPIRY]}))
-    for index in (specification.decode() for specification in schema.indexes):
-        if EXPIRY in index:
-            expiry = {"name": index["name"], EXPIRY: index_expiry(index, Ttl.COPIED)[EXPIRY]}
-            commands.append(DdlCommand(name.db, {"collMod": name.coll, "index": expiry}))
-    return tuple(commands)

@@ -25,7 +25,7 @@ from typing import assert_never
 from changefeed.config.configuration import Ttl
 from changefeed.event import DdlType
 from changefeed.records.ddl import Observation, ObservedTable
-from changefeed.table import TableName
+from changefeed.table import COPY_ANEW, TableName
 from sink.ddl import (
     BeginAgain,
     CreateIndexes,
@@ -91,7 +91,7 @@ def refusal(  # noqa: PLR0911 - one case for each kind of DDL
         case CreateIndexes() | DropIndexes() | ModifyTable() | ShardTable():
             return _missing(ddl.name) if before.tables.get(ddl.name) is None else None
         case BeginAgain():
-            return f"{ddl.name} would begin again among messages, and a MongoDB has none; copy the table anew (sluice table recopy)"
+            return f"{ddl.name} would begin again among messages, and a MongoDB has none; {COPY_ANEW}"
         case DropTables() | Skip():
             return None
         case _:
@@ -99,7 +99,7 @@ def refusal(  # noqa: PLR0911 - one case for each kind of DDL
 
 
 def _missing(name: TableName) -> str:
-    return f"{name} does not exist at the target; another client dropped or renamed it there: have the table copied anew (`sluice table recopy`)"
+    return f"{name} does not exist at the target; another client dropped or renamed it there: {COPY_ANEW}"
 
 
 def _create_refusal(ddl: CreateTable, there: ObservedTable | None, ttl: Ttl) -> str | None:

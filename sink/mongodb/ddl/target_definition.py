@@ -2,7 +2,7 @@
 
 **Expiry.** A target that expires documents races with updates that are still to be replicated: it would delete a document whose date is
 extended at the source, and the update would find no document. So under `ttl: deferred` only the source expires documents, and its deletes
-are replicated. The schema store keeps the source's values; `restore_ttl` sets them at cut-over.
+are replicated. The schema store keeps the source's values, which a cut-over sets.
 
 For a TTL index, off means the largest `expireAfterSeconds` that the server accepts: before 5.1 an index without expiry cannot get one
 later, and this index already has the right key and name. From 6.0 on the largest value is 68 years, so a date before 1958 would still

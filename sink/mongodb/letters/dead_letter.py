@@ -39,10 +39,7 @@ _MOST_ERROR = 16_000
 
 _JSON = json_util.RELAXED_JSON_OPTIONS.with_options(tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 _READABLE: CodecOptions[dict[str, Any]] = CodecOptions(
-    dict,
-    tz_aware=True,
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-    unicode_decode_error_handler="replace",
+    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace"
 )
 
 

@@ -40,7 +40,7 @@ import bson
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import RowRejected, SinkRefused
 from changefeed.event import RowType
-from changefeed.table import TableId, TableName
+from changefeed.table import COPY_ANEW, TableId, TableName
 from sink.mongodb.commander import Commander
 from sink.mongodb.letters.dead_letter import (
     MOST_LETTERS,
@@ -140,8 +140,8 @@ class OpenLetters:
         noted = self._noted.get(_row(change)) if self._noted else None
         return noted is not None and change.time <= noted.to_int()
 
-    def rows_of_now(self) -> Iterator[RowChange]:
-        """The held rows as the source has them now. A row counts as tried when it is given; a table that the source has dropped has none."""
+    def rows_of_now(self) -> Iterator[tuple[RowChange, ClusterTime]]:
+        """The held rows as the source has them now, each with the time at which it was read. A row counts as tried when it is given; a table that the source has dropped has none."""
         held, self._held = self._held, {}
         for change in held.values() if self.fetch is not None else ():
             found = self.fetch(change) if self.fetch is not None else None
@@ -149,7 +149,7 @@ class OpenLetters:
                 continue
             self._try(change, found.read_ts)
             kind = RowType.DELETE if found.document is None else RowType.REPLACE
-            yield change._replace(type=kind, document=found.document, update=None)
+            yield change._replace(type=kind, document=found.document, update=None), found.read_ts
 
     def tries(self, change: RowChange) -> bool:
         return bool(self._tried) and _row(change) in self._tried
@@ -282,8 +282,8 @@ class OpenLetters:
         return RowRejected(
             f"{said}; and {source} has {self._count(change.table.id):,} open dead letters in {self.box.collection}, where {self.box.most:,} "
             f"are allowed. Remove the cause; `sluice table rejected {changefeed} {source}` lists them, `sluice table retry-rejected` and "
-            f"`sluice table drop-rejected` end them; then resume the table (`sluice table resume {changefeed} {source}`), or have it copied anew "
-            f"(`sluice table recopy {changefeed} {source}`)"
+            f"`sluice table drop-rejected` end them; then resume the table (`sluice table resume {changefeed} {source}`), or "
+            f"{COPY_ANEW}"
         )
 
 

@@ -230,16 +230,21 @@ def _dependent_levels(rows: list[RowChange], dependences: list[Dependence], leve
     """The level of the latest change that may free a value."""
     for row in rows:
         key, now = row_key(row.key), _DELETES_FIRST[phase(row)]
-        level, before = last.get(key, (0, -1))
-        if now < before:
-            level += 1
+        level = 0
+        if (place := last.get(key)) is not None:
+            level, before = place
+            if now < before:
+                level += 1
         if row.update is None or any(each.touched_by(row.update) for each in dependences):
             if now and level < freed:
                 level = freed
             if level > freed and row.type is not RowType.INSERT:
                 freed = level
         last[key] = place = level, now
-        groups.setdefault(place, []).append(row)
+        group = groups.get(place)
+        if group is None:
+            group = groups[place] = []
+        group.append(row)
     capped = any(each.capped for each in dependences)
     for level, stage in sorted(groups):
         ordered = len(groups[level, stage]) > 1 and (stage == 1 or (stage == 2 and capped))

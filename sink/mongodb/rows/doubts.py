@@ -2,7 +2,7 @@
 
 **What a replay skips has to be explained.** `Unexplained` remembers each row with a skipped part until a later change explains it.
 If the target may be ahead of the whole run, a row that is unexplained at the end makes its table *unsettled*: its changes are written again,
-together with later ones. Otherwise the row is compared with the source's; a difference is divergence (docs/decisions/0029).
+together with later ones. Otherwise the row is compared with the source's; a difference is divergence (docs/why/order-and-replay.md).
 
 **A refused unique value waits** until the end of the run (`waiting.py`). If the target may be ahead of the whole run, rows that still
 wait make the table *unsettled*. So they do if a row of the table was repaired: a repaired row has the state of the time at which it was read,
@@ -21,9 +21,10 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.errors import Divergence, RowRejected
 from changefeed.event import RowType
-from changefeed.table import TableId
+from changefeed.table import COPY_ANEW, TableId
 from sink.asked_rows import RowRepairs
 from sink.mongodb.commander import Commander
 from sink.mongodb.letters.open_letters import OpenLetters
@@ -32,6 +33,7 @@ from sink.mongodb.rows.bulk_plan import Batch
 from sink.mongodb.rows.placing import Placing
 from sink.mongodb.rows.row_look import Compared, RowLook, RowsAtSource
 from sink.mongodb.rows.row_rewrite import RowRewrite
+from sink.mongodb.rows.rows_ahead import RowsAhead
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
 from sink.mongodb.rows.waiting import Again, Chain, WaitingRows, WaitingTries
 from sink.row import RowChange, Sole, SourceRow, Unfinished, WriteResult
@@ -73,6 +75,7 @@ class SingleRows:
     look: RowLook
     placing: Placing
     rewrite: RowRewrite
+    ahead: RowsAhead
 
 
 class Doubts:
@@ -96,12 +99,7 @@ class Doubts:
         self._waiting = WaitingRows()
         self._unexplained = Unexplained()
         self._tries = WaitingTries(
-            self._waiting,
-            self._unexplained,
-            look=rows.look,
-            placing=rows.placing,
-            rewrite=rows.rewrite,
-            again=again,
+            self._waiting, self._unexplained, look=rows.look, placing=rows.placing, rewrite=rows.rewrite, again=again
         )
 
     def meet(self, changes: Sequence[RowChange]) -> None:
@@ -226,10 +224,11 @@ class Doubts:
         kind = RowType.DELETE if row.document is None else RowType.REPLACE
         whole = change._replace(type=kind, document=row.document, update=None)
         self._state.result.read_at(change.table.id, row.read_ts)
-        self._write_of_now(whole)
+        self._write_of_now(whole, row.read_ts)
 
-    def _write_of_now(self, whole: RowChange) -> None:
+    def _write_of_now(self, whole: RowChange, read_ts: ClusterTime) -> None:
         """A row as the source has it now. Under which shard key the target has it, no change has to know."""
+        self._rows.ahead.note(self._rows.commander, whole.table.id, read_ts)
         self._unexplained.explain([whole])
         self._again(self._rows.placing.anywhere(whole), replay=self._state.replay)
 
@@ -263,8 +262,8 @@ class Doubts:
         """Writes the source's documents of now for the held rows. They are newer than the other rows of the run."""
         if self._letters is None:
             return
-        for whole in self._letters.rows_of_now():
-            self._write_of_now(whole)
+        for whole, read_ts in self._letters.rows_of_now():
+            self._write_of_now(whole, read_ts)
             self._rows.commander.go_on()
 
     def _repair_asked(self) -> None:
@@ -275,7 +274,7 @@ class Doubts:
             self._state.ahead.add(whole.table.id)
             self._state.result.read_at(whole.table.id, read_ts)
             self._state.result.was_repaired(whole, "a verification found it different")
-            self._write_of_now(whole)
+            self._write_of_now(whole, read_ts)
             self._rows.commander.go_on()
 
     def _left_as_it_is(self, change: RowChange, said: str) -> bool:
@@ -332,5 +331,5 @@ def _divergence(rows: Sequence[Compared]) -> Divergence:
     more = f"; there are more than {_MOST_NAMED} such rows" if len(rows) > _MOST_NAMED else ""
     return Divergence(
         f"{named}{more}. Another client writes to the target, or the target differed when the changefeed started: make these rows equal to "
-        f"the source's, or let Sluice repair them (on_divergence: repair), or have the table copied anew (`sluice table recopy`); then resume"
+        f"the source's, or let Sluice repair them (on_divergence: repair), or {COPY_ANEW}; then resume"
     ).about(rows[0].change.table.id)

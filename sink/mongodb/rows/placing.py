@@ -19,6 +19,7 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.documents.row_key import row_key
 from changefeed.errors import RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
+from changefeed.table import COPY_ANEW
 from sink.mongodb.commander import Commander, Send
 from sink.mongodb.refusal import RefusedRow, told
 from sink.mongodb.rows.bulk_command import exchange_commands, found_command
@@ -51,7 +52,7 @@ _ORPHAN = (
 )
 _REMEDY = (
     "has several documents of its _id, with different shard keys, of which Sluice keeps one: leave one at the source, if it has several, too, then "
-    "have the table copied anew (`sluice table recopy`)"
+    + COPY_ANEW
 )
 
 
@@ -187,7 +188,7 @@ def shard_key_of(entry: Mapping[str, Any] | None) -> tuple[str, ...]:
     if entry.get("defaultCollation"):
         raise SinkRefused(
             f"{entry['_id']}: it is sharded at the target and has a collation, under which a router does not find one row by its shard key; "
-            "drop it there, create it without sharding it, and copy the table anew (`sluice table recopy`)"
+            f"drop it there, create it without sharding it, then {COPY_ANEW}"
         )
     return tuple(path for path in entry["key"] if path != _ID)
 

@@ -15,6 +15,7 @@ from sink.mongodb.rows.bulk_plan import CommandSizes, Limits
 from sink.mongodb.rows.doubts import RunTables
 from sink.mongodb.rows.placing import Placing, by_id_alone
 from sink.mongodb.rows.row_look import RowsAtSource
+from sink.mongodb.rows.rows_ahead import RowsAhead
 from sink.mongodb.rows.write_run import TargetLink, WriteRun
 from sink.row import AskedRows, FetchRow, RowChange, Sole, TargetTable, Turns, Unfinished, WriteResult
 
@@ -24,6 +25,8 @@ class RowWriterOptions:
     retry_for: timedelta = timedelta(seconds=60)
     patience: timedelta = timedelta(seconds=60)
     letters: LetterBox | None = None
+    compared: str | None = None
+    """The changefeed, if its sync points say when both sides are equal."""
     several_shards: bool = False
     """Whether the source has shards, of which two may have a document of one `_id`."""
 
@@ -57,6 +60,7 @@ class MongoRowWriter:
             limits=self._known_limits,
             sizes=CommandSizes(),
             side_by_side=SideBySide(),
+            ahead=RowsAhead(options.compared),
             turns=turns,
         )
 

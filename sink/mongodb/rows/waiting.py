@@ -7,7 +7,7 @@ from the other row. So the waiting changes are tried again at the end of the run
     leap         all changes of a row as one, as only its last state has to be free
     exchange     rows that wait only for each other's values get them in one transaction
 
-What even the transaction cannot write waits on, for the run to decide (docs/decisions/0010).
+What even the transaction cannot write waits on, for the run to decide (docs/why/order-and-replay.md).
 """
 
 from __future__ import annotations

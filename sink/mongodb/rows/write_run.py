@@ -44,6 +44,7 @@ from sink.mongodb.rows.placing import Placing
 from sink.mongodb.rows.row_look import RowLook, RowsAtSource
 from sink.mongodb.rows.row_place import Move, spread
 from sink.mongodb.rows.row_rewrite import RowRewrite
+from sink.mongodb.rows.rows_ahead import RowsAhead
 from sink.mongodb.rows.statements.update_translation import Inexpressible
 from sink.mongodb.rows.unexplained import MISSING
 from sink.mongodb.target_errors import about_a_row, refused_with
@@ -60,6 +61,7 @@ class TargetLink:
     limits: Callable[[], Limits]
     sizes: CommandSizes
     side_by_side: SideBySide
+    ahead: RowsAhead
     turns: Turns | None = None
 
 
@@ -82,7 +84,14 @@ class WriteRun:
         self._rewrite = RowRewrite(commander, self._sender)
         self._placing = placing
         self._look = RowLook(commander, source.fetch)
-        rows = SingleRows(commander=commander, source=source, look=self._look, placing=placing, rewrite=self._rewrite)
+        rows = SingleRows(
+            commander=commander,
+            source=source,
+            look=self._look,
+            placing=placing,
+            rewrite=self._rewrite,
+            ahead=target.ahead,
+        )
         self._doubts = Doubts(self._state, tables, rows, letters, asked or RowRepairs((), None), self._again)
 
     def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:

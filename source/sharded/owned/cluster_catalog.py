@@ -25,13 +25,14 @@ from changefeed.errors import SourceUnavailable, SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, view_id
 from source.connection import Client, read_command
-from source.ddl_description import index_document, uuid_of
+from source.ddl_description import ANY_TEXT, index_document, printable, uuid_of
 from source.errors import translated
 from source.sharded.catalog_reading import name_now, specifications
 from source.sharded.cluster_clients import ClusterClients, reach_newest
+from source.sharded.tables.cluster_state import table_name
 from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, REMEDY
 from source.sharded.tables.owned_ddl import index_name
-from source.tables.catalog import CatalogReading
+from source.tables.catalog import CatalogReading, of_utf8
 from source.tables.row_read import one_term
 
 _THREADS = 16
@@ -52,32 +53,37 @@ def read_cluster_catalog(clients: ClusterClients, wanted: Callable[[TableName], 
     position = Position(reached_ts.next())
     with translated("reading the catalog of the source's shards"), ThreadPoolExecutor(_THREADS, "catalog") as threads:
         hosts = clients.read_shards()
-        listed = [table for table in _each_once(_listed(clients, hosts, reached_ts)) if wanted(table.name)]
+        listed = [table for table in _each_once(_listed(clients, hosts, reached_ts, wanted)) if wanted(table.name)]
         indexes = threads.map(lambda table: _indexes(clients, table), listed)
         tables = tuple(_schema(table, found, position) for table, found in zip(listed, indexes, strict=True))
     return CatalogReading(tables=tables, position=position, after_ts=reach_newest(clients))
 
 
-def _listed(clients: ClusterClients, hosts: Mapping[str, str], after_ts: ClusterTime) -> Iterator[_ClusterTable]:
-    """As it was at that time or later: after an election, a majority may show less than it did."""
+def _listed(
+    clients: ClusterClients, hosts: Mapping[str, str], after_ts: ClusterTime, wanted: Callable[[TableName], bool]
+) -> Iterator[_ClusterTable]:
+    """As it was at that time or later: after an election, a majority may show less than it did. Of a table that is not wanted only what it is called:
+    its records may contradict each other for good.
+    """
     with one_term(clients.config, "reading the catalog of the config servers"):
         primaries = {each["_id"]: each["primary"] for each in _config(clients, "databases", after_ts)}
-        sharded = {each["_id"]: uuid_of(each["uuid"]) for each in _config(clients, "collections", after_ts)}
+        sharded = {
+            printable(str(each["_id"])): uuid_of(each.get("uuid")) for each in _config(clients, "collections", after_ts)
+        }
     shards = _Listings(clients, hosts)
     for db, primary in sorted(primaries.items()):
         for info in shards.infos(primary, db) if db not in SYSTEM_DATABASES else ():
-            name = TableName(db, info["name"])
+            name = TableName(db, printable(info["name"]))
             if name.coll.startswith("system."):
                 continue
             if str(name) not in sharded:
                 yield _ClusterTable(name, info, (primary,), _uuid(info))
-            elif None not in (uuids := {_uuid(info), sharded[str(name)]}) and len(uuids) > 1:
+            elif wanted(name) and None not in (uuids := {_uuid(info), sharded[str(name)]}) and len(uuids) > 1:
                 raise _other_table(name, primary)
     for ns, uuid in sorted(sharded.items()):
-        name = TableName.parse(ns)
-        if name.coll.startswith("system.") or name.db in SYSTEM_DATABASES or uuid is None:
-            continue
-        yield shards.sharded(name, uuid, after_ts)
+        named = table_name(ns)
+        if named is not None and not named.system and uuid is not None:
+            yield shards.sharded(named, uuid, after_ts) if wanted(named) else _ClusterTable(named, {}, (), uuid)
 
 
 def _other_table(name: TableName, shard: str) -> SourceUnavailable:
@@ -137,14 +143,19 @@ def _indexes(clients: ClusterClients, table: _ClusterTable) -> tuple[Document, .
     """Of an owner, in the order of their creation there, if all others have them too."""
     if table.uuid is None or table.info["type"] == "view":
         return ()
+    with of_utf8(table.name, table.info):
+        return _common_indexes(clients, table, table.uuid)
+
+
+def _common_indexes(clients: ClusterClients, table: _ClusterTable, uuid: TableId) -> tuple[Document, ...]:
     of_shards = []
     for shard in table.owners:
         client = clients.of(shard)
         with one_term(client, f"reading the indexes of shard {shard}"):
             # while a resharding ends, the shards give its collection the table's name one after another
-            name = name_now(client, table.name.db, table.uuid)
+            name = name_now(client, table.name.db, uuid)
             # None: dropped or replaced since it was listed; the DDL watch will show it, and the reading is disturbed
-            of_shards.append((specifications(client, table.uuid, name) if name is not None else None) or [])
+            of_shards.append((specifications(client, uuid, name) if name is not None else None) or [])
     if not of_shards:
         return ()
     names = [{index_name(spec) for spec in found} for found in of_shards]
@@ -154,12 +165,14 @@ def _indexes(clients: ClusterClients, table: _ClusterTable) -> tuple[Document, .
 
 def _schema(table: _ClusterTable, indexes: tuple[Document, ...], valid_from: Position) -> TableSchema:
     options = {option: value for option, value in table.info.get("options", {}).items() if option != "temp"}
+    with of_utf8(table.name, table.info):
+        said = Document.of(options)
     kind = TableKind.TIMESERIES if "timeseries" in options else _KINDS.get(table.info["type"], TableKind.COLLECTION)
     return TableSchema(
         id=table.uuid if table.uuid is not None and kind is TableKind.COLLECTION else view_id(table.name),
         name=table.name,
         kind=kind,
-        options=Document.of(options),
+        options=said,
         indexes=indexes,
         valid_from=valid_from,
     )
@@ -183,9 +196,7 @@ def _config(
 
 
 def _cursor(client: Client, db: str, command: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-    return client[db].cursor_command(
-        command, codec_options=client[db].codec_options, read_preference=client.read_preference
-    )
+    return client[db].cursor_command(command, codec_options=ANY_TEXT, read_preference=client.read_preference)
 
 
 _MAJORITY = {"level": "majority"}

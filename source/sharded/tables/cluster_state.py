@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from changefeed.errors import InvariantError
-from changefeed.event import DdlEvent
+from changefeed.documents.document import Document
+from changefeed.event import NOT_FOLLOWED, DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.table import TableId, TableName
-from source.ddl_description import uuid_of
+from changefeed.table import SYSTEM_DATABASES, TableId, TableName
+from source.ddl_description import printable, uuid_of
 from source.oplog.ddl_entry import OF_SHARDS, ddls_of_entry
 from source.sharded.effective_order import Operation
 
@@ -68,11 +68,40 @@ class NewUuid:
 ClusterChange = DdlEvent | NewUuid
 
 
-class ContradictoryCluster(InvariantError):
-    """An entry of a shard or of the config servers does not fit what was known of the cluster. Which rows are whose is not known from there on."""
+def not_followed(
+    at: Position, name: TableName, id: TableId | None, said: str, renamed_to: TableName | None = None
+) -> DdlEvent:
+    """An entry of a shard or of the config servers does not fit what was known of a table. Which rows are whose is not known from there on: it stops,
+    and no other one.
+    """
+    return DdlEvent(
+        position=at,
+        type=DdlType.UNKNOWN,
+        db=name.db,
+        table=name,
+        id=id,
+        renamed_to=renamed_to,
+        description=Document.of({NOT_FOLLOWED: printable(said)}),
+    )
 
-    def __init__(self, message: str) -> None:
-        super().__init__(f"{message}; remove the changefeed and create it again with --start initial")
+
+def database_not_followed(operation: Operation, at: Position) -> DdlEvent | None:
+    """An entry that nobody foresaw. It concerns the tables of its database. None: it names none."""
+    ns = operation["ns"]
+    named = document_id(operation) if ns in (str(COLLECTIONS), str(DATABASES)) else ns
+    db = printable(str(named)).partition(".")[0]
+    if db in SYSTEM_DATABASES:
+        return None
+    said = Document.of({NOT_FOLLOWED: f"an entry about {printable(ns)} has an unknown form"})
+    return DdlEvent(position=at, type=DdlType.UNKNOWN, db=db, description=said)
+
+
+def table_name(text: object) -> TableName | None:
+    """None for what names no table. Users may write to the collections of config servers."""
+    try:
+        return TableName.parse(str(text))
+    except ValueError:
+        return None
 
 
 def document_id(operation: Operation) -> Any:

@@ -12,7 +12,8 @@ A collection has one UUID on all shards that hold it, and each holder logs a DDL
     config.collections: shop.items is uuid 3  the same, after 3 was filled as system.resharding: the end of a resharding
     create, rename or drop of 2               nothing, as 2 is not live: the copy of a movePrimary, a superseded drop
 
-A change that the state cannot explain is an error: the holders were wrong, and no guess would be safe.
+A change that the state cannot explain is a DDL of its table that nobody can follow (`not_followed`): the holders were wrong, and no guess would be
+safe for the rows. From there on the newest entry says which UUID is live, so that the table can be copied anew and be followed again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from changefeed.documents.document import Document
-from changefeed.errors import SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import ALL_VIEWS, TableId, TableName
@@ -37,11 +37,12 @@ from source.sharded.tables.cluster_state import (
     SHARDS,
     ClusterChange,
     ClusterState,
-    ContradictoryCluster,
     NewUuid,
     changed_field,
     document_id,
     events_of,
+    not_followed,
+    table_name,
 )
 
 _TO_CAPPED = ".convertToCapped."
@@ -163,10 +164,10 @@ class LiveTables:
         new = uuid not in self._ids and not name.system
         if not new or self._primaries.get(name.db) != shard:
             return
-        if name in self._by_name:
-            raise ContradictoryCluster(
-                f"shard {shard} created {name} with UUID {uuid} at {at}, but the table has UUID {self._by_name[name]}"
-            )
+        known = self._by_name.get(name)
+        if known is not None:
+            yield self._replaced(known, uuid, name, f"shard {shard} created UUID {uuid}, but its UUID was {known}", at)
+            return
         self._begin(uuid, name, uuid)
         yield from events_of(operation, at)
 
@@ -187,21 +188,18 @@ class LiveTables:
 
     def _renamed(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         before = TableName.parse(operation["o"]["renameCollection"])
-        if before.passing and _TO_CAPPED in before.coll:
-            raise SourceUnsupported(
-                f"{operation['o']['to']} was made capped by convertToCapped at {at}: shard {shard} logs the rows that this writes as those "
-                "of a migration; remove the changefeed and create it again with --start initial"
-            )
         to, target = TableName.parse(operation["o"]["to"]), uuid_of(operation["o"].get("dropTarget"))
         self._holders.setdefault(uuid, {})[shard] = to
         if target is not None:
             self._gone(target, shard)
-        if uuid in self._live:
+        if before.passing and _TO_CAPPED in before.coll and target in self._live:
+            said = f"convertToCapped: shard {shard} logs the rows that this writes as those of a migration"
+            yield self._replaced(target, uuid, to, said, at)
+        elif uuid in self._live:
             yield from self._rename_complete(uuid, operation, at)
         elif target in self._live:
-            raise ContradictoryCluster(
-                f"shard {shard} replaced {to} by UUID {uuid} at {at}, but by the config servers its UUID is {target}"
-            )
+            said = f"shard {shard} replaced it by UUID {uuid}, but by the config servers its UUID is {target}"
+            yield self._replaced(target, uuid, to, said, at)
 
     def _rename_complete(self, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         table, names = self._live[uuid], self._names(uuid)
@@ -228,9 +226,9 @@ class LiveTables:
         )
 
     def _database_dropped(self, db: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
-        left = [str(table.name) for table in self._live.values() if table.name.db == db]
-        if left:
-            raise ContradictoryCluster(f"database {db} was dropped at {at}, but no shard's drop was seen of {left}")
+        for uuid in sorted(uuid for uuid, table in self._live.items() if table.name.db == db):
+            table = self._end(uuid)
+            yield not_followed(at, table.name, table.id, "its database was dropped, but no shard's drop of it was seen")
         yield from events_of(operation, at)
 
     # The config servers' entries, and the coordinators' documents on shards.
@@ -243,11 +241,11 @@ class LiveTables:
         elif ns == SHARDS and operation["op"] in ("d", GONE):
             yield from self._shard_removed(str(document_id(operation)), operation, at)
         elif ns == COORDINATORS and operation["op"] == "d":
-            self._refuse_unfinished(operation, at)
+            yield from self._unfinished(operation, at)
 
     def _collection_entry(self, operation: Operation, at: Position) -> Iterator[ClusterChange]:
-        name = TableName.parse(document_id(operation))
-        if name.system:
+        name = table_name(document_id(operation))
+        if name is None or name.system:
             return
         if operation["op"] == "d":
             self._sharded.pop(name, None)
@@ -258,8 +256,8 @@ class LiveTables:
         self._sharded[name] = uuid
         known = self._by_name.get(name)
         if known is None:
-            raise ContradictoryCluster(f"{name} is sharded from {at} on with UUID {uuid}, which no shard has created")
-        if known != uuid:
+            yield self._replaced(uuid, uuid, name, f"no shard has created UUID {uuid}, with which it is sharded", at)
+        elif known != uuid:
             yield self._superseded(known, uuid, at)
 
     def _database_entry(self, operation: Operation, at: Position) -> Iterator[ClusterChange]:
@@ -280,11 +278,11 @@ class LiveTables:
             if name in self._sharded or primary in self._holders.get(uuid, {}):
                 continue
             copies = [other for other, names in self._holders.items() if names.get(primary) == name]
-            if len(copies) != 1:
-                raise ContradictoryCluster(
-                    f"database {db} is on shard {primary} from {at} on, which has {len(copies)} collections {name}"
-                )
-            yield self._superseded(uuid, copies[0], at)
+            if len(copies) == 1:
+                yield self._superseded(uuid, copies[0], at)
+                continue
+            said = f"its database is on shard {primary} now, which has {len(copies)} collections of this name"
+            yield self._replaced(uuid, copies[-1] if copies else None, name, said, at)
 
     def _brought(self, db: str, shard: str, operation: Operation, at: Position) -> Iterator[DdlEvent]:
         """A shard was added that has collections already. To a changefeed each comes by a rename from a name that nobody wants.
@@ -319,14 +317,27 @@ class LiveTables:
             else:
                 self._gone(uuid, shard)
 
-    def _refuse_unfinished(self, operation: Operation, at: Position) -> None:
-        ns = operation["o"]["_id"].get("namespace")
-        unfinished = [uuid for uuid in self._ending if str(self._live[uuid].name) == ns]
-        if unfinished:
-            raise ContradictoryCluster(
-                f"{operation['o']['_id'].get('operationType')} of {ns} ended at {at}, but nothing was seen of it on shards "
-                f"{sorted(self._holders.get(unfinished[0], {}))}, which have UUID {unfinished[0]}"
-            )
+    def _unfinished(self, operation: Operation, at: Position) -> Iterator[DdlEvent]:
+        """A drop or a rename has ended of which the entry of some shard was not seen."""
+        id = document_id(operation)
+        for uuid in [uuid for uuid in self._ending if str(self._live[uuid].name) == id.get("namespace")]:
+            table, shards = self._end(uuid), sorted(self._holders.get(uuid, {}))
+            to = next(iter(sorted(self._names(uuid) - {table.name})), None)
+            if to is not None and to not in self._by_name:
+                self._begin(uuid, to, table.id)
+            said = f"{id.get('operationType')} of it ended, but nothing was seen of it on shards {shards}, which have UUID {uuid}"
+            yield not_followed(at, table.name, table.id, said, renamed_to=to)
+
+    def _replaced(self, old: TableId, new: TableId | None, name: TableName, said: str, at: Position) -> DdlEvent:
+        """Nobody knows how. `new` is live from here on, as a table of its own; `old` may be unknown."""
+        known = self._end(old) if old in self._live else None
+        if new is not None:
+            if new in self._live:
+                self._end(new)
+            self._begin(new, name, new)
+        if known is None:
+            return not_followed(at, name, old, said)
+        return not_followed(at, known.name, known.id, said, renamed_to=name if known.name != name else None)
 
     def _superseded(self, old: TableId, new: TableId, at: Position) -> NewUuid:
         table = self._end(old)

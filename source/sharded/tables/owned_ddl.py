@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from typing import Any, TypeAlias
 
@@ -25,7 +25,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId
-from source.ddl_description import indexes_description, uuid_of
+from source.ddl_description import indexes_description, shown, uuid_of
 from source.sharded.effective_order import Operation
 from source.sharded.tables.cluster_state import (
     CHUNKS,
@@ -312,18 +312,21 @@ class _OwnedIndexes:
         new = [name for name in names if name not in known.shown]
         known.shown = known.shown.union(new)
         if new:
-            table = self._tables.live[uuid]
-            yield DdlEvent(
+            table, specs = self._tables.live[uuid], [_plain(known.specs[name]) for name in new]
+            event = DdlEvent(
                 position=at,
-                type=DdlType.CREATE_INDEXES,
+                type=DdlType.UNKNOWN,
                 db=table.name.db,
                 table=table.name,
                 id=table.id,
-                description=indexes_description(
-                    (_plain(known.specs[name]) for name in new),
-                    presumed=[name[0] for name in new if name in presumed],
-                ),
+                description=shown({"createIndexes": specs}),
             )
+            try:
+                said = indexes_description(specs, presumed=[name[0] for name in new if name in presumed])
+            except Exception:  # noqa: BLE001  # whatever a definition holds concerns its table alone
+                yield event
+            else:
+                yield replace(event, type=DdlType.CREATE_INDEXES, description=said)
 
 
 def rewound_indexes(
@@ -354,7 +357,7 @@ def rewound_indexes(
 
 def index_name(spec: Mapping[str, Any]) -> IndexName:
     """The key of an index among those of a collection."""
-    return str(spec["name"]), Document.of(dict(spec.get("key", {})))
+    return str(spec["name"]), shown(dict(spec.get("key", {})))
 
 
 def _plain(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 from changefeed.table import TableId
-from source.ddl_description import uuid_of
+from source.ddl_description import shown, uuid_of
 from source.sharded.effective_order import Operation
 from source.sharded.tables.cluster_state import document_id
 from source.sharded.tables.live_tables import LiveTables
@@ -48,7 +48,7 @@ class OwnedOptions:
 
     def modified(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[DdlEvent]:
         """A shard has logged a collMod of a live UUID."""
-        key = uuid, Document.of(operation["o"])
+        key = uuid, shown(operation["o"])
         owners = self._owners.of(uuid) or frozenset(self._logged.get(key, ()))
         if owners and shard not in owners:
             return
@@ -72,10 +72,10 @@ class OwnedOptions:
         """`operation`: in the collection of coordinators of a shard."""
         id = document_id(operation)
         if operation["op"] == "i":
-            self._begun.add(Document.of(id))
+            self._begun.add(shown(id))
         elif operation["op"] == "d":
-            began = Document.of(id) in self._begun
-            self._begun.discard(Document.of(id))
+            began = shown(id) in self._begun
+            self._begun.discard(shown(id))
             ended = [key for key, each in self._modified.items() if each.name == id.get("namespace")]
             for uuid, o in ended:
                 modification = self._modified.pop((uuid, o))
@@ -107,7 +107,7 @@ def _loggers(operations: Mapping[str, Iterable[Operation]]) -> dict[tuple[TableI
         for operation in of_shard:
             uuid, o = uuid_of(operation.get("ui")), operation["o"]
             if operation["op"] == "c" and "collMod" in o and uuid is not None:
-                loggers[uuid, Document.of(o)].add(shard)
+                loggers[uuid, shown(o)].add(shard)
     return loggers
 
 

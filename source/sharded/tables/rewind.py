@@ -38,7 +38,7 @@ from typing import Protocol
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
 from changefeed.table import TableId, TableName
-from source.ddl_description import uuid_of
+from source.ddl_description import is_utf8, uuid_of
 from source.sharded.effective_order import Operation
 from source.sharded.tables.cluster_state import (
     CHUNKS,
@@ -48,6 +48,7 @@ from source.sharded.tables.cluster_state import (
     ClusterState,
     changed_field,
     document_id,
+    table_name,
 )
 
 
@@ -91,6 +92,8 @@ def rewound(
     sharded = {name: uuid for name, uuid in config.sharded.items() if name not in touched.decided}
     for name in touched.sharded_then:
         uuid = earlier.uuid(name) or _of_primary(name, primaries, by_name, holders, earlier)
+        if uuid is None and not is_utf8(name):
+            continue
         if uuid is None:
             raise HistoryLost(
                 f"which UUID {name} had is unknown: the config servers' oplog no longer says it, and a rename was on its way; "
@@ -161,8 +164,13 @@ def _rewound_config(
             else:
                 primaries[db] = earlier.primary(db)
         elif ns == str(COLLECTIONS):
-            name = TableName.parse(document_id(operation))
-            if name.system or name in touched.decided or (op == "u" and changed_field(operation, "uuid") is None):
+            name = table_name(document_id(operation))
+            if (
+                name is None
+                or name.system
+                or name in touched.decided
+                or (op == "u" and changed_field(operation, "uuid") is None)
+            ):
                 continue
             touched.decided.add(name)
             if op != "i":
@@ -228,8 +236,8 @@ def left_tables(shard: str, since_ts: ClusterTime, operations: Iterable[Operatio
         op, ns, o = operation["op"], operation["ns"], operation["o"]
         if ns == str(DATABASES) and (op == "d" or changed_field(operation, "primary") is not None):
             databases.add(str(document_id(operation)))
-        elif ns == str(COLLECTIONS):
-            name, uuid = TableName.parse(str(document_id(operation))), uuid_of(changed_field(operation, "uuid"))
+        elif ns == str(COLLECTIONS) and (name := table_name(document_id(operation))) is not None:
+            uuid = uuid_of(changed_field(operation, "uuid"))
             if op == "d" or uuid is not None:
                 named = {other: given for other, given in named.items() if given != name}
             if op == "d":

@@ -112,3 +112,26 @@ def test_each_file_is_tried_and_each_failure_told(
     assert (done.returncode, done.stdout.strip().endswith("as configured")) == (1, True)
     assert "sink: missing" in done.stderr
     assert "none.yaml: No such file" in done.stderr
+
+
+def test_what_is_declared_no_longer_is_removed_if_it_carries_the_name(
+    server: Server, tmp_path: Path, source: MongoDB, database: str
+) -> None:
+    name = f"team-{database}".replace("_", "-")
+    kept, gone, other, free = (Entry(server, tmp_path / f"{id}.yaml", source.uri, f"{id}.{database}") for id in "abcd")
+    for each, managed_by in ((kept, name), (gone, name), (other, "team-b"), (free, None)):
+        each.change(managed_by=managed_by)
+        each.ensured()
+    assert "without managed_by" in free.refused("--prune", name)
+    assert gone.shown()["id"] == gone.id
+    assert kept.ensured("--prune", name).splitlines() == [
+        f"changefeed {kept.id} is normal, and as configured",
+        f"changefeed {gone.id} removed: it has managed_by: {name}, and no file",
+    ]
+    assert kept.ensured("--prune", name) == f"changefeed {kept.id} is normal, and as configured\n"
+    ids = server.sluice("changefeed", "list", "-o", "name").stdout.split()
+    assert {kept.id, other.id, free.id} <= set(ids)
+    assert gone.id not in ids
+    kept.change(sink="nothing")
+    assert "sink: found" in kept.refused("--prune", "team-b"), "a set with a mistake removes nothing"
+    assert other.shown()["id"] == other.id

@@ -17,6 +17,7 @@ from coordination.layout import Layout
 from devstack.mongodb.server import Client
 from devstack.scripted_processor import ScriptedProcessor
 from tests.component.node.server_process import Server
+from tests.component.source.odd_texts import no_utf8
 from tests.until import until
 
 _SECONDS = 30.0
@@ -28,6 +29,17 @@ class Feed:
         self.source, self.target = source, target
         self._ddls = rpc.DdlServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
         self._tables = rpc.TableServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+        self._changefeeds = rpc.ChangefeedServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+
+    def update(self, *tables: str) -> None:
+        """While it runs."""
+        patterns = [f"{'!' * name.startswith('!')}{self.id}.{name.removeprefix('!')}" for name in tables]
+        request = pb.UpdateChangefeedRequest(id=self.id, tables=patterns)
+        self._changefeeds.UpdateChangefeed(request, timeout=_SECONDS)
+
+    def tables(self) -> set[str]:
+        listed = self._tables.ListTables(pb.ListTablesRequest(changefeed=self.id), timeout=_SECONDS)
+        return {table.name.rpartition(".")[2] for page in listed for table in page.tables}
 
     def ddls(self) -> list[pb.Ddl]:
         return list(self._ddls.ListDdl(pb.ListDdlRequest(changefeed=self.id), timeout=_SECONDS))
@@ -131,3 +143,28 @@ def test_a_refused_create_is_not_skipped_and_its_table_can_be_copied_anew(feed: 
     feed.recopy("orders")
     begun = {"create": "skipped", "leave": "skipped", "enter": "skipped"}
     until(lambda: {ddl.type: ddl.state for ddl in feed.ddls()} == begun, "the copy begins")
+
+
+def test_a_table_whose_ddl_nobody_can_follow_is_left_out_and_taken_in_again_while_the_others_go_on(feed: Feed) -> None:
+    for name in ("orders", "strict"):
+        feed.source.create_collection(name)
+    feed.source.command("collMod", "strict", validator=no_utf8({"a": {"$ne": "caf?"}}))
+    feed.target.create_collection("notes", capped=True, size=4096)
+    feed.source.create_collection("notes")
+    unknown, _ = feed.until_refused("unknown"), feed.until_refused("create")
+    assert (
+        "leave them out (filter.tables) by `sluice changefeed update`, drop them at the target"
+        in unknown.refused.message
+    )
+    said = _refusal(feed.update, "*", "!strict")
+    assert f"create {feed.id}.notes" in said
+    assert "leave their tables out, too" in said
+    feed.update("*", "!strict", "!notes")
+    until(lambda: feed.tables() == {"orders"}, "the table is left out")
+    feed.source.command("collMod", "strict", validator={})
+    feed.target["strict"].drop()
+    feed.update("*", "!notes")
+    until(lambda: feed.tables() == {"orders", "strict"}, "it is taken in again")
+    feed.source["orders"].drop()
+    until(lambda: "orders" not in feed.target.list_collection_names(), "the other table goes on")
+    assert not [ddl for ddl in feed.ddls() if ddl.HasField("refused")]

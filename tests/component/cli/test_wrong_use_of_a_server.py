@@ -10,13 +10,17 @@ _NOT_FOUND = [
     (["changefeed", "query", "nope"], "there is no changefeed 'nope'; `sluice changefeed list` shows all changefeeds"),
     (["changefeed", "pause", "nope"], "there is no changefeed 'nope'"),
     (["changefeed", "resume", "nope"], "there is no changefeed 'nope'"),
-    (["changefeed", "remove", "nope", "--yes"], "there is no changefeed 'nope'"),
+    (["changefeed", "resume", "nope", "--start", "now"], "there is no changefeed 'nope'"),
+    (["changefeed", "remove", "nope"], "there is no changefeed 'nope'"),
     (["changefeed", "watch", "nope"], "there is no changefeed 'nope'"),
-    (["changefeed", "finalize", "nope", "--yes"], "there is no changefeed 'nope'"),
+    (["changefeed", "finalize", "nope"], "there is no changefeed 'nope'"),
     (["table", "list", "nope"], "there is no changefeed 'nope'"),
     (["table", "move", "nope", "shop.orders", "n1"], "there is no changefeed 'nope'"),
+    (["table", "recopy", "nope", "shop.orders"], "there is no changefeed 'nope'"),
+    (["table", "drop-rejected", "nope", "shop.orders"], "there is no changefeed 'nope'"),
     (["ddl", "list", "nope"], "there is no changefeed 'nope'"),
-    (["node", "drain", "nope", "--yes"], "there is no node 'nope'; `sluice node list` shows all nodes"),
+    (["ddl", "skip", "nope", "shop.orders"], "there is no changefeed 'nope'"),
+    (["node", "drain", "nope"], "there is no node 'nope'; `sluice node list` shows all nodes"),
 ]
 
 
@@ -25,6 +29,13 @@ def test_what_is_not_there_is_exit_code_3(server: Server, arguments: list[str], 
     answer = server.sluice(*arguments)
     assert (answer.returncode, answer.stdout) == (3, "")
     assert answer.stderr.startswith(f"sluice: {message}")
+
+
+@pytest.mark.parametrize("arguments", [["node", "drain", "n1"], ["node", "resign"]], ids=" ".join)
+def test_what_is_there_wants_to_be_confirmed(server: Server, arguments: list[str]) -> None:
+    answer = server.sluice(*arguments)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr == "sluice: There is no terminal to ask on; confirm with --yes.\n"
 
 
 def test_a_node_without_tables_is_not_drained(server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,13 @@ from devstack.sharded.router import ClusterRouter
 
 pytestmark = pytest.mark.since("5.0")  # older servers do not reshard
 ITEMS, PLAIN = "shop.items", "shop.plain"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
+    directory: Path = tmp_path_factory.mktemp("sharded")
+    with ShardedCluster(directory / "data", directory / "log") as cluster:
+        yield cluster
 
 
 @pytest.fixture

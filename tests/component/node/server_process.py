@@ -38,11 +38,13 @@ class Server:
         self.cluster = cluster or f"test-{uuid.uuid4().hex[:12]}"
         self.address = f"{host}:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
+        self.console = f"http://127.0.0.1:{free_port()}"
         self._log = log
         self._environment = {**os.environ, **(environment or {})}
         self._command = [
             *(program, "server", "--etcd", etcd_endpoint, "--cluster", self.cluster, "--name", name),
             *("--roles", roles, "--admin-address", self.address, "--http-address", self.http),
+            *("--console-address", self.console.removeprefix("http://")),
             *("--session-ttl", "3", "--log-format", "json", *flags),
         ]
         self._process: zygote.Process | None = None

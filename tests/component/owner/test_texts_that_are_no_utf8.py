@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import bson
 import pytest
-from bson.raw_bson import RawBSONDocument
 
 from changefeed.capture import Capture
 from changefeed.lifecycle import State
 from tests.component.owner.conftest import Cluster
 from tests.component.owner.tables.test_filter_change import id_of
-
-
-def no_utf8(fields: dict[str, object]) -> RawBSONDocument:
-    return RawBSONDocument(bson.encode(fields).replace(b"?", b"\xe9"))
+from tests.component.source.odd_texts import no_utf8
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from changefeed.records.requests import ChangefeedId, DesiredState
 from coordination import failpoint
 from coordination.etcd.protocol import Put
 from coordination.layout import decode, encode
-from coordination.parts import join_report
 from devstack.mongodb.server import Client
 from tests import zygote
 from tests.component.owner.conftest import Cluster
 from tests.component.processor.scripted_owner import ScriptedOwner
 from tests.independent_compare import differences
+from tests.joined import join_report
 from tests.until import PATIENCE_SECONDS, until
 
 _PROCESS = Path(__file__).with_name("processor_process.py")
@@ -90,7 +90,7 @@ class ReplicatingCluster(Cluster):
 
     def report(self, id: ChangefeedId, node: NodeId) -> PositionReport | None:
         main = self.etcd.get(self.layout.position(id, node))
-        return join_report([main, *self.etcd.range(self.layout.position_parts(id, node)).items]) if main else None
+        return join_report([main, *self.etcd.range(f"{self.layout.position(id, node)}/").items]) if main else None
 
     def drain(self, name: str) -> None:
         kv = self.etcd.get(self.layout.node(self.node(name)))

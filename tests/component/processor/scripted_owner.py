@@ -18,9 +18,10 @@ from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.protocol import DeletePrefix, Etcd, Put
 from coordination.layout import Layout, encode
-from coordination.parts import assignment_puts, join_assignment, join_report
+from coordination.parts import assignment_puts
 from devstack.mongodb.server import Client
 from source.connection import session_time
+from tests.joined import join_assignment, join_report
 
 
 class ScriptedOwner:
@@ -83,7 +84,7 @@ class ScriptedOwner:
     def report(self, node: NodeId) -> PositionReport | None:
         main = self._etcd.get(self._layout.position(self.id, node))
         return (
-            join_report([main, *self._etcd.range(self._layout.position_parts(self.id, node)).items]) if main else None
+            join_report([main, *self._etcd.range(f"{self._layout.position(self.id, node)}/").items]) if main else None
         )
 
 

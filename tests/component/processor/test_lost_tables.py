@@ -52,7 +52,7 @@ def test_a_stopped_table_whose_history_is_gone_is_lost_alone_until_it_is_copied_
         assert (
             f"it is at {standing.stragglers(feed)[orders].at}, which is no longer in the source's oplog" in lost.message
         )
-        assert "have it copied anew: `sluice table recopy`" in lost.message
+        assert "have the table copied anew (`sluice table recopy`)" in lost.message
         source["items"].insert_one({"_id": "while lost"})
         standing.until(lambda: there["items"].find_one({"_id": "while lost"}), "a row of the other table")
         assert standing.stragglers(feed).keys() == {orders}

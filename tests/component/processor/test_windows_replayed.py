@@ -1,7 +1,7 @@
 """Random histories of few documents, replicated in random windows of which some are retried, end in equality.
 
 Names with dots and dollars occur in whole documents and values. Updates of such a field are left out: change streams of servers before 6.1
-write `x.y` both for a field of that name and for the field `y` in `x` (docs/source.md).
+write `x.y` both for a field of that name and for the field `y` in `x` (docs/reference/source.md).
 """
 
 from __future__ import annotations

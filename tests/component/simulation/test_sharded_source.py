@@ -6,7 +6,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -20,9 +19,10 @@ from changefeed.sharded_history import ShardedHistory, opened
 from devstack.sharded.cluster import ShardedCluster
 from source.oplog.row_entry import ROWS, update_of
 from source.sharded.cluster_clients import CONFIG, ClusterClients, reach_newest
-from source.sharded.rows import ShardedRows
+from source.sharded.rows.sharded_rows import ShardedRows
 from source.sharded.sharded_ddl_watch import ShardedDdlWatch
 from source.stream.change_event import table_name
+from source.stream.window_reader import ReadOptions
 from tests.component.simulation.cluster_lives import ClusterLife, ModelClusterLife, RealClusterLife
 from tests.component.simulation.conftest import AGAINST_REAL, MODEL
 from tests.component.simulation.served import InTheMachine, InThisProcess, Served
@@ -66,7 +66,7 @@ class Lived:
                 new = event.description.decode()["uuid"]
                 ids[new], names[new] = ids.get(event.id, event.id), names[event.id]
             said.append((event.position.ts, True, self._told(event, names)))
-        capture = ShardedRows(self._clients, ids, patience=timedelta(seconds=5))
+        capture = ShardedRows(self._clients, ids, ReadOptions(patience=timedelta(seconds=5)))
         for batch in capture.reader(history).read(Window(self._start, Position(history.resolved_ts))):
             for entry, header in batch.scanned(capture.scan):
                 name = table_name(header.ns) if header.type in ROWS else None
@@ -107,13 +107,6 @@ class Lived:
         return str(event.type), *of
 
 
-@pytest.fixture(scope="module")
-def real_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
-    directory: Path = tmp_path_factory.mktemp("contract")
-    with ShardedCluster(directory / "data", directory / "log") as cluster:
-        yield cluster
-
-
 @pytest.fixture(params=[MODEL, AGAINST_REAL])
 def lived(request: pytest.FixtureRequest) -> Iterator[Lived]:
     if request.param == MODEL:
@@ -127,7 +120,7 @@ def lived(request: pytest.FixtureRequest) -> Iterator[Lived]:
         with patch("source.sharded.cluster_clients.connect", connected):
             yield Lived(InTheMachine(machine), ClusterClients("mongodb://config"), "contract", life)
         return
-    cluster: ShardedCluster = request.getfixturevalue("real_cluster")
+    cluster: ShardedCluster = request.getfixturevalue("cluster")
     database = f"contract_{uuid.uuid4().hex[:12]}"
     with cluster.router() as router, ClusterClients(cluster.config.uri) as clients:
         yield Lived(InThisProcess(), clients, database, RealClusterLife(router, clients, database))

@@ -16,11 +16,8 @@ from changefeed.position import Position, Window
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
 from sink.ddl import BeginAgain, DownstreamDdl
-from sink.messages.feed_reader import FeedReader
 from sink.messages.files.directory import open_store
-from sink.messages.files.feed_directory import FeedDirectory
 from sink.messages.files.feed_log import FileDdlApplier
-from sink.messages.files.file_reader import Reader
 from sink.messages.files.file_sink import FileSink
 from sink.messages.kafka.kafka_clients import kafka_clients
 from sink.messages.kafka.kafka_reader import KafkaReader
@@ -29,6 +26,9 @@ from sink.messages.kafka.owner_log import KafkaDdlApplier
 from sink.receipt import Commit, CopyEnd, CopyReceipt
 from sink.row import RowChange
 from sink.sink import NamedTables, TaskTerms
+from sluice_client.feed_directory import FeedDirectory
+from sluice_client.feed_reader import FeedReader
+from sluice_client.file_reader import Reader
 from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.vocabulary import (
     LIFE,

@@ -16,8 +16,8 @@ from changefeed.documents.document import Document
 from changefeed.errors import TargetOccupied
 from changefeed.event import DdlType
 from sink.ddl import CreateTable, DropTables, RenameTable
-from sink.messages.feed_reader import StoredMessage
-from sink.messages.message_key import pos_of
+from sluice_client.feed_reader import StoredMessage
+from sluice_client.pos import pos_of
 from tests.component.sink.messages import Messages, filed, in_topics
 from tests.component.sink.vocabulary import A, B, described, insert, moment, named, text_of
 from tests.simulation.messages.broker import ModelBroker
@@ -33,7 +33,7 @@ def model_of_kafka(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clients = BrokerClients(ModelBroker())
     monkeypatch.setattr("sink.messages.kafka.kafka_clients.Producer", clients.producer)
     monkeypatch.setattr("sink.messages.kafka.kafka_clients.AdminClient", clients.admin)
-    monkeypatch.setattr("sink.messages.kafka.kafka_sink.Consumer", clients.consumer)
+    monkeypatch.setattr("sink.messages.kafka.feed_topic.Consumer", clients.consumer)
     monkeypatch.setattr("sink.messages.kafka.topic_reader.Consumer", clients.consumer)
     return SimpleNamespace(bootstrap="model:9092")
 
@@ -77,6 +77,23 @@ def test_each_message_is_shown_once_before_the_mark(messages: Messages) -> None:
     messages.mark(130)
     assert messages.read(reader) == ["i4@119", "i5@121"]
     assert messages.read() == ["schema shop.a", "i1@101", "i2@106", "i3@112", "i4@119", "i5@121"]
+
+
+@in_a_bucket_too
+def test_windows_without_rows_are_passed(messages: Messages) -> None:
+    """They write nothing, also those of a node whose table goes to another one between two rows."""
+    messages.claim(described())
+    reader = messages.reader()
+    messages.window(100, 110, [])
+    messages.mark(110)
+    assert messages.read(reader) == ["schema shop.a"]
+    messages.window(110, 120, [insert(A, 111, 1)])
+    messages.window(120, 130, [])
+    messages.window(130, 140, [], epoch=8)
+    messages.window(140, 150, [insert(A, 141, 2)], epoch=8)
+    messages.mark(150)
+    assert messages.read(reader) == ["i1@111", "i2@141"]
+    assert messages.read() == ["schema shop.a", "i1@111", "i2@141"]
 
 
 @in_a_bucket_too
@@ -145,7 +162,7 @@ def test_a_copy_that_begins_again_is_said(messages: Messages) -> None:
     messages.claim(_COPIED)
     messages.copy(100, 102, [{"_id": 7, "at": 102}])
     for _ in range(2):
-        messages.ddl.recopy(A, named("a"), moment(105))
+        messages.ddl.emptied(A, named("a"), moment(105))
     messages.copy(105, 107, [{"_id": 8, "at": 107}])
     messages.window(105, 110, [insert(A, 109, 9)])
     messages.copied(105, 108)
@@ -177,12 +194,12 @@ def test_a_table_that_is_emptied_before_its_first_chunk_begins_where_it_came(mes
     messages.ddl.begin([_COPIED])
     reader = messages.reader()
     for at in (105, 108):
-        messages.ddl.recopy(A, named("a"), moment(at))
+        messages.ddl.emptied(A, named("a"), moment(at))
     messages.mark(106)
     first = ["copy", "schema shop.a", "recopy shop.a", "copy"]
     assert messages.read(reader) == first
     messages.copy(108, 109, [{"_id": 7, "at": 109}], tables=(described(A, at=moment(108), copied=True),))
-    messages.ddl.recopy(A, named("a"), moment(110))
+    messages.ddl.emptied(A, named("a"), moment(110))
     last = described(A, at=moment(110), copied=True)
     messages.copy(110, 111, [{"_id": 7, "at": 111}], tables=(last,))
     messages.window(110, 120, [insert(A, 115, 8)], last)
@@ -199,7 +216,7 @@ def test_what_a_copy_has_read_behind_its_end_is_not_shown(messages: Messages) ->
     messages.copy(100, 102, [{"_id": 7, "at": 102}])
     messages.copy(100, 107, [{"_id": 8, "at": 107}])
     messages.window(100, 105, [])
-    messages.ddl.recopy(A, named("a"), moment(105))
+    messages.ddl.emptied(A, named("a"), moment(105))
     again = (described(A, at=moment(105), copied=True),)
     messages.copy(105, 107, [{"_id": 8, "at": 107}], tables=again)
     messages.copy(105, 108, [{"_id": 9, "at": 108}], tables=again)
@@ -230,7 +247,7 @@ def test_a_copy_anew_that_is_interrupted_at_once_begins_at_the_interruption(mess
         case "rows":
             messages.window(100, 110, [insert(A, 101, 1)])
     messages.begin_again(110)
-    messages.ddl.recopy(A, named("a"), moment(115))
+    messages.ddl.emptied(A, named("a"), moment(115))
     messages.mark(115)
     reader = messages.reader()
     shown = messages.read(reader)
@@ -309,7 +326,7 @@ def test_a_reader_goes_on_from_a_bookmark(messages: Messages) -> None:
     messages.mark(110)
     reader = messages.reader()
     assert len(messages.read(reader)) == 3
-    messages.ddl.recopy(A, named("a"), moment(112))
+    messages.ddl.emptied(A, named("a"), moment(112))
     messages.window(110, 130, [insert(A, 111, 3), insert(A, 121, 4)])
     messages.mark(120)
     round, bookmark = reader.look(), reader.bookmark

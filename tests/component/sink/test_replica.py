@@ -59,7 +59,7 @@ def _first_part(messages: Messages) -> None:
     rows = [*(changed(_UPDATE, A, 101, n, n, x=1) for n in range(1, 10)), changed(_DELETE, A, 103, 1, 7)]
     for _ in range(2):
         messages.window(100, 105, rows, _BEGUN)
-    messages.ddl.recopy(A, named("a"), moment(105))
+    messages.ddl.emptied(A, named("a"), moment(105))
     messages.copy(105, 107, [{"_id": n, "u": n, "x": 1} for n in range(1, 7)], tables=(_BEGUN,))
     messages.window(105, 110, _exchanged(), _BEGUN)
     messages.mark(110)
@@ -193,7 +193,7 @@ def test_the_indexes_of_a_copy_anew_that_was_interrupted_at_once_wait_for_its_en
     messages, anew = filed(f"file://{tmp_path}"), _schema("a", moment(110))
     messages.claim()
     messages.begin_again(110, schema=anew[0])
-    messages.ddl.recopy(A, named("a"), moment(115))
+    messages.ddl.emptied(A, named("a"), moment(115))
     messages.mark(115)
     _read(messages, target_uri)
     assert set(state(target_client)["a"][1]) == {"_id_"}

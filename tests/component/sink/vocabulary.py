@@ -12,10 +12,10 @@ from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
-from sink.messages.feed_reader import Content, Copied, CopyBegins
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
 from sink.sink import NamedTables
+from sluice_client.feed_reader import Content, Copied, CopyBegins
 
 LIFE = "c/1"
 A, B = TableId("aa" * 16), TableId("bb" * 16)

@@ -199,7 +199,7 @@ def test_rows_before_and_after_ddl(client: Client, database: str) -> None:
 
 
 def test_rows_that_a_command_writes_itself_are_shown_by_the_oplog_alone(client: Client, database: str) -> None:
-    """The only rows in which the captures differ; docs/source.md lists them."""
+    """The only rows in which the captures differ; docs/reference/source.md lists them."""
     db = client[database]
     db.a.insert_many([{"_id": number} for number in range(3)])
     start = Position(majority_time(client).next())

@@ -12,9 +12,9 @@ from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from devstack.mongodb.server import Client
 from sink.mongodb.connection import connect as connect_to_target
+from source.opening import open_compared
 from tests.component.verify.verified import Heard, Sides, Verified, Verify
 from verify.replication import Checkpoints, Replication
-from verify.sides import open_compared_source
 from verify.verification import Verification, Wishes
 
 
@@ -26,7 +26,7 @@ def sides(source_client: Client, target_client: Client, database: str) -> Sides:
 @pytest.fixture
 def verify(source_uri: str, target_uri: str, database: str) -> Iterator[Verify]:
     """Runs a verification; `feed` holds fields of the configuration."""
-    with closing(open_compared_source(source_uri, Capture.OPLOG)) as source, connect_to_target(target_uri) as target:
+    with closing(open_compared(source_uri, Capture.OPLOG)) as source, connect_to_target(target_uri) as target:
 
         def run(*, wishes: Wishes | None = None, checkpoints: Checkpoints | None = None, **feed: Any) -> Verified:
             fields = {"id": "f", "source": source_uri, "sink": target_uri, "filter": {"tables": [f"{database}.*"]}}

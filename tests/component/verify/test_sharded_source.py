@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import bson
@@ -20,22 +19,21 @@ from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY
 from sink.mongodb.connection import connect as connect_to_target
+from source.opening import open_compared
 from tests.component.verify.verified import Heard, Verified
 from verify.report import Aspect, Outcome
-from verify.sides import open_compared_source
 from verify.verification import Verification, Wishes
 
 pytestmark = pytest.mark.since("6.0")
 
 DB, ORDERS = "compared", "compared.orders"
-_DOCUMENTS = 6_000
-_SMALL_RANGES = Wishes(range_bytes=80_000)
+_DOCUMENTS = 3_000
+_SMALL_RANGES = Wishes(range_bytes=40_000)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
-    directory: Path = tmp_path_factory.mktemp("compared")
-    with ShardedCluster(directory / "data", directory / "log") as cluster, cluster.router() as router:
+def filled(cluster: ShardedCluster) -> ShardedCluster:
+    with cluster.router() as router:
         ddl = ClusterDdl(router)
         ddl.create_database(DB, primary="sa")
         ddl.shard(ORDERS, {"k": 1})
@@ -44,13 +42,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster
         router.refresh()
         _insert(router, [{"_id": number, "k": number % 10} for number in range(_DOCUMENTS)])
         router.insert(f"{DB}.plain", {"_id": 1})
-        yield cluster
+    return cluster
 
 
 @pytest.fixture
-def target(cluster: ShardedCluster, target_client: Client) -> Iterator[Any]:
+def target(filled: ShardedCluster, target_client: Client) -> Iterator[Any]:
     """It has what the cluster has."""
-    with cluster.router() as router:
+    with filled.router() as router:
         target_client[DB].orders.insert_many(router.rows(ORDERS))
         target_client[DB].plain.insert_many(router.rows(f"{DB}.plain"))
     target_client[DB].orders.create_index("k")
@@ -62,10 +60,10 @@ Compare = Callable[..., Verified]
 
 
 @pytest.fixture
-def compare(cluster: ShardedCluster, target_uri: str) -> Iterator[Compare]:
-    fields = {"id": "f", "source": cluster.config.uri, "sink": target_uri, "filter": {"tables": [f"{DB}.*"]}}
+def compare(filled: ShardedCluster, target_uri: str) -> Iterator[Compare]:
+    fields = {"id": "f", "source": filled.config.uri, "sink": target_uri, "filter": {"tables": [f"{DB}.*"]}}
     with (
-        closing(open_compared_source(cluster.config.uri, Capture.SHARD_OPLOGS)) as source,
+        closing(open_compared(filled.config.uri, Capture.SHARD_OPLOGS)) as source,
         connect_to_target(target_uri) as target,
     ):
 
@@ -86,12 +84,12 @@ def _insert(router: ClusterRouter, rows: list[dict[str, Any]]) -> None:
         router.wire(shard).command(DB, {**command, **router.versions(ORDERS, shard)})
 
 
-def test_documents_are_compared_while_chunks_move(cluster: ShardedCluster, target: Any, compare: Compare) -> None:
+def test_documents_are_compared_while_chunks_move(filled: ShardedCluster, target: Any, compare: Compare) -> None:
     over = threading.Event()
     moves: list[str] = []
 
     def move() -> None:
-        with cluster.router() as router:
+        with filled.router() as router:
             ddl = ClusterDdl(router)
             while not over.is_set():
                 for point in (0, 4, 8):
@@ -116,7 +114,7 @@ def test_documents_are_compared_while_chunks_move(cluster: ShardedCluster, targe
         moving.join()
 
 
-def test_what_differs_is_found_on_every_shard(cluster: ShardedCluster, target: Any, compare: Compare) -> None:
+def test_what_differs_is_found_on_every_shard(filled: ShardedCluster, target: Any, compare: Compare) -> None:
     for key in (7, 8):  # on either side of a split
         target.orders.update_one({"_id": key}, {"$set": {"v": 1}})
         target.orders.delete_one({"_id": key + 1_000})
@@ -138,19 +136,19 @@ def test_what_differs_is_found_on_every_shard(cluster: ShardedCluster, target: A
 
 
 def test_documents_that_a_shard_does_not_own_do_not_count(
-    cluster: ShardedCluster, target: Any, compare: Compare
+    filled: ShardedCluster, target: Any, compare: Compare
 ) -> None:
-    with cluster.router() as router:
+    with filled.router() as router:
         router.refresh()
         owner = router.route(ORDERS).owner({"k": 0})
-    other = next(name for name in cluster.shards if name != owner)
-    with cluster.shards[other].client() as shard:
+    other = next(name for name in filled.shards if name != owner)
+    with filled.shards[other].client() as shard:
         shard[DB].orders.insert_one({"_id": "an orphan", "k": 0})
     assert compare().report.outcome is Outcome.EQUAL
 
 
-def test_an_id_that_two_shards_have_is_a_difference(cluster: ShardedCluster, target: Any, compare: Compare) -> None:
-    with cluster.router() as router:
+def test_an_id_that_two_shards_have_is_a_difference(filled: ShardedCluster, target: Any, compare: Compare) -> None:
+    with filled.router() as router:
         router.refresh()
         keys = {router.route(ORDERS).owner({"k": k}): k for k in range(10)}
         twice = [{"_id": 77_777, "k": k} for k in keys.values()]
@@ -168,8 +166,8 @@ def test_an_id_that_two_shards_have_is_a_difference(cluster: ShardedCluster, tar
     ]
 
 
-def test_a_capped_collection_is_compared(cluster: ShardedCluster, target: Any, compare: Compare) -> None:
-    with cluster.router() as router:
+def test_a_capped_collection_is_compared(filled: ShardedCluster, target: Any, compare: Compare) -> None:
+    with filled.router() as router:
         router.refresh()
         versions = router.versions(f"{DB}.log", "sa")
         command = {"create": "log", "capped": True, "size": 1 << 20, "writeConcern": MAJORITY}

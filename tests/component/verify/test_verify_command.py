@@ -55,10 +55,11 @@ def test_differences_end_with_1_and_are_named(server: Server, feed: str, sides: 
     sides.target.orders.update_one({"_id": 3}, {"$set": {"qty": 2}})
     sides.target.orders.delete_one({"_id": 4})
     sides.source.orders.create_index("qty")
-    verified = server.sluice("verify", feed)
+    verified = server.sluice("verify", feed, "--show")
     assert verified.returncode == 1
     assert "    3 differs: qty is 1 at the source, 2 at the target" in verified.stdout.splitlines()
-    assert "    4 missing at the target" in verified.stdout.splitlines()
+    assert any(line.startswith("    4 missing at the target: source ") for line in verified.stdout.splitlines())
+    assert "qty is" not in server.sluice("verify", feed).stdout
     assert "  indexes: index qty_1 is missing at the target" in verified.stdout.splitlines()
     assert "10 / 9" in verified.stdout
     assert verified.stderr == "sluice: 1 table: 1 different\n"
@@ -77,10 +78,12 @@ def test_programs_get_all_of_it(server: Server, feed: str, sides: Sides) -> None
     }
     (table,) = found["tables"]
     assert (table["name"], table["outcome"]) == (f"{feed}.orders", "different")
+    digest = table["documents"]["differences"][0]["target"]
+    assert len(digest) == 32
     assert table["documents"] == {
         "source": 1,
         "target": 2,
-        "differences": [{"kind": "extra", "key": "2", "details": []}],
+        "differences": [{"kind": "extra", "key": "2", "details": [], "source": "", "target": digest}],
         "complete": True,
         "repaired": 0,
     }

@@ -73,7 +73,7 @@ class Filed:
 
     def uncommitted(self) -> set[str]:
         """The data files that no manifest names."""
-        manifests = [json.loads(path.read_text()) for path in self.directory.glob("log/*/*.json")]
+        manifests = [json.loads(path.read_text()) for path in self.directory.glob("log/*/*/*.json")]
         receipts = [file for each in manifests for file in each["files"]]
         receipts += [file for each in manifests for copy in each["copies"] for file in copy["files"]]
         files = {str(path.relative_to(self.directory)) for path in self.directory.glob("data/*/*")}

@@ -160,6 +160,20 @@ def test_what_is_read_back_from_a_bucket_equals_the_source(
     assert S3_KEYS["SLUICE_TEST_S3_SECRET"] not in feed.node.log
 
 
+def test_how_files_are_stored_changes_while_rows_come(feed: Filed, database: str, target_uri: str) -> None:
+    feed.create()
+    with writing(feed.source, TABLES):
+        files = until(lambda: list(feed.directory.glob("data/*/*")), "the first file")
+        assert {path.suffix for path in files} == {".gz"}
+        feed.sluice("changefeed", "update", database, "-", "--yes", input=feed.configuration("&compression=none"))
+        until(lambda: list(feed.directory.glob("data/*/*.json")), "a file without compression")
+        present = json.loads(feed.sluice("changefeed", "query", database, "-o", "json"))
+        assert (present["state"], present["version"]) == ("normal", 2)
+    feed.until_written()
+    found = feed.wrong(target_uri)
+    assert not found, "\n".join(found)
+
+
 def test_what_means_nothing_for_messages_is_refused(feed: Filed, database: str) -> None:
     feed.create()
     feed.until_written()

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-_HANDBOOK = Path(__file__).parents[3] / "docs" / "operations.md"
+_HANDBOOK = Path(__file__).parents[3] / "docs" / "how-to" / "privileges.md"
 
 
 def create_role(name: str, database: str) -> dict[str, Any]:

@@ -9,16 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+from pymongo.errors import OperationFailure
 
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from tests.component.node.server_process import Server
-from tests.component.source.sharded.history import content, indexes
+from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, content, indexes
 from tests.until import until
 
 PATIENCE = ("--session-ttl", "10", "--grace", "150")  # nodes share two cores with their Spark
 
+_QUERY_PLAN_KILLED = 175
 _LOOKS_EVERY_SECONDS = 4.0
 """A command costs half a second of CPU."""
 
@@ -60,6 +62,24 @@ class Site:
         """As a user would."""
         assert "identical" in self.sluice("verify", "shop")
 
+    def cut(self) -> None:
+        """While writers go on, the target has one time of the cluster."""
+        self.sluice("changefeed", "finalize", "shop", "--yes")
+
+        def finished() -> bool:
+            return bool(json.loads(self.sluice("changefeed", "query", "shop", "-o", "json"))["state"] == "finished")
+
+        until(finished, "the changefeed has reached its target")
+        self.add_up()
+        self.update()
+        self.sluice("changefeed", "resume", "shop")
+
+    def add_up(self) -> None:
+        """At one time of the cluster, the bank has its whole sum."""
+        db, _, coll = BANK.partition(".")
+        balances = [row["balance"] for row in self._client[db][coll].find()]
+        assert (len(balances), sum(balances)) == (ACCOUNTS, ACCOUNTS * BALANCE)
+
     def update(self, **options: Any) -> None:
         self.sluice("changefeed", "update", "shop", "-", "--yes", input=self._configuration(**options))
 
@@ -78,6 +98,15 @@ class Site:
         names = [name for name in found.list_collection_names() if not name.startswith("system.")]
         return {f"shop.{name}": set(found[name].index_information()) - {"_id_"} for name in names}
 
+    def running(self) -> None:
+        state = json.loads(self.sluice("changefeed", "query", "shop", "-o", "json"))
+        assert state["state"] in ("normal", "warning"), state
+
+    def refused(self) -> list[dict[str, Any]]:
+        """The DDLs that wait for a user."""
+        ddls: list[dict[str, Any]] = json.loads(self.sluice("ddl", "list", "shop", "-o", "json"))
+        return [ddl for ddl in ddls if ddl.get("refused")]
+
     def until_equal(self) -> None:
         """Nobody writes at the source."""
         told, looked_at = "", 0.0
@@ -85,17 +114,22 @@ class Site:
         def equal() -> bool:
             nonlocal told, looked_at
             if time.monotonic() - looked_at > _LOOKS_EVERY_SECONDS:
-                state = json.loads(self.sluice("changefeed", "query", "shop", "-o", "json"))
-                assert state["state"] in ("normal", "warning"), state
+                self.running()
                 looked_at = time.monotonic()
-            rows, owned = self.rows(), content(self.cluster)
-            told = _difference("rows", rows, owned) or _difference("indexes", self.indexes(), indexes(self.cluster))
+            try:
+                rows, owned = self.rows(), content(self.cluster)
+            except OperationFailure as error:
+                if error.code != _QUERY_PLAN_KILLED:  # a table is dropped or renamed while it is read
+                    raise
+                told = str(error)
+                return False
+            told = difference("rows", rows, owned) or difference("indexes", self.indexes(), indexes(self.cluster))
             return not told
 
         until(equal, "the target has the rows that the shards own, and the indexes of all owners", lambda: told)
 
 
-def _difference(what: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+def difference(what: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     """Per table what only the target has, and what only the source has. Empty if they are equal."""
     lines = []
     for table in sorted({*found, *expected}):

@@ -26,10 +26,9 @@ import pytest
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
 from tests.component.node.server_process import Server
-from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, History
+from tests.component.source.sharded.history import History
 from tests.e2e.sharded.accidents import Accidents
 from tests.e2e.sharded.site import PATIENCE, Site
-from tests.until import until
 
 pytestmark = [
     pytest.mark.since("5.0"),
@@ -88,7 +87,7 @@ def site(cluster: ShardedCluster, nodes: list[Server], target_client: Client, ta
     site.end()
 
 
-def follow(site: Site, nodes: list[Server], target: Client, *, seed: int, steps: int, accidents: int) -> Counter[str]:
+def follow(site: Site, nodes: list[Server], *, seed: int, steps: int, accidents: int) -> Counter[str]:
     cluster, chance = site.cluster, random.Random(seed)
     history = History(cluster, seed, steps)
     happening = Accidents(cluster, nodes, chance)
@@ -101,7 +100,7 @@ def follow(site: Site, nodes: list[Server], target: Client, *, seed: int, steps:
         while running.is_alive() and happening.met.total() < accidents:
             running.join(chance.uniform(0.5, 4))
             if chance.random() < _SHARE_OF_CUTS:
-                _cut(site, target)
+                site.cut()
                 happening.met["cut"] += 1
             else:
                 happening.happen()
@@ -111,7 +110,7 @@ def follow(site: Site, nodes: list[Server], target: Client, *, seed: int, steps:
     history.last_write()
     site.until_equal()
     assert history.errors == []
-    _add_up(target)
+    site.add_up()
     site.verify()
     met = happening.met + Counter(history.done)
     met["transactions"], met["seconds"] = history.transactions, round(time.monotonic() - started)
@@ -122,30 +121,13 @@ def follow(site: Site, nodes: list[Server], target: Client, *, seed: int, steps:
     return met
 
 
-def _cut(site: Site, target: Client) -> None:
-    site.sluice("changefeed", "finalize", "shop", "--yes")
-
-    def finished() -> bool:
-        return bool(json.loads(site.sluice("changefeed", "query", "shop", "-o", "json"))["state"] == "finished")
-
-    until(finished, "the changefeed has reached its target")
-    _add_up(target)
-    site.update()
-    site.sluice("changefeed", "resume", "shop")
-
-
-def _add_up(target: Client) -> None:
-    db, _, coll = BANK.partition(".")
-    balances = [row["balance"] for row in target[db][coll].find()]
-    assert (len(balances), sum(balances)) == (ACCOUNTS, ACCOUNTS * BALANCE)
-
-
-def test_a_short_history_with_accidents(site: Site, nodes: list[Server], target_client: Client) -> None:
-    met = follow(site, nodes, target_client, seed=1, steps=4, accidents=2)
+@pytest.mark.soak
+def test_a_short_history_with_accidents(site: Site, nodes: list[Server]) -> None:
+    met = follow(site, nodes, seed=1, steps=4, accidents=2)
     assert met["transactions"] > 0
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS or [2, 3])
-def test_histories(site: Site, nodes: list[Server], target_client: Client, seed: int) -> None:
-    follow(site, nodes, target_client, seed=seed, steps=STEPS, accidents=STEPS)
+def test_histories(site: Site, nodes: list[Server], seed: int) -> None:
+    follow(site, nodes, seed=seed, steps=STEPS, accidents=STEPS)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bson.binary import UUID_SUBTYPE, Binary
 
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
@@ -16,6 +17,7 @@ from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY
 from source.sharded.cluster_clients import ClusterClients, reach_newest
 from tests.component.node.server_process import Server
+from tests.component.source.odd_texts import no_utf8
 from tests.e2e.sharded.site import PATIENCE, Site
 from tests.until import until
 
@@ -167,6 +169,47 @@ def test_one_id_on_two_shards_stops_its_table_alone(site: Site, cluster: Sharded
         until(named, "the state names both shards")
         router.insert("shop.notes", {"_id": 1, "k": 1})
         until(lambda: 1 in site.rows()["shop.notes"], "the other table goes on")
+
+
+def test_what_was_written_past_the_routers_stops_its_own_name_alone_and_can_be_taken_in_again(
+    site: Site, cluster: ShardedCluster, target_client: Client, node: Server
+) -> None:
+    with (
+        cluster.router() as router,
+        Client(cluster.shards["sa"].uri) as primary,
+        Client(cluster.shards["sb"].uri) as other,
+        Client(cluster.config.uri) as config,
+    ):
+        ddl = ClusterDdl(router)
+        ddl.create_database("shop", primary="sa")
+        for name in ("shop.notes", "shop.strict"):
+            router.insert(name, {"_id": 1})
+        site.create()
+        site.until_equal()
+        other["shop"].stray.insert_one({"_id": "on a shard that is not the primary one"})
+        primary["shop"].command("collMod", "strict", validator=no_utf8({"a": {"$ne": "caf?"}}))
+        config["config"]["collections"].insert_one({"_id": "shop.ghost", "uuid": Binary(b"g" * 16, UUID_SUBTYPE)})
+        odd = {"shop.stray", "shop.strict", "shop.ghost"}
+
+        def told() -> bool:
+            site.running()
+            return odd <= {ddl["table"] for ddl in site.refused()}
+
+        router.insert("shop.strict", {"_id": 2})
+        router.insert("shop.notes", {"_id": 2})
+        until(told, "each of them waits for a user", lambda: str(site.refused()))
+        until(lambda: 2 in site.rows()["shop.notes"], "the other table goes on")
+        assert odd <= {*re.findall(r"shop\.\w+", node.sluice("changefeed", "ready", "shop").stderr)}
+        config["config"]["collections"].delete_one({"_id": "shop.ghost"})
+        other["shop"].stray.drop()
+        primary["shop"].command("collMod", "strict", validator={})
+        site.update(filter={"tables": ["shop.*", *(f"!{name}" for name in sorted(odd))]})
+        until(lambda: not site.refused(), "what was left out waits no longer")
+        target_client["shop"].strict.drop()
+        site.update()
+        router.insert("shop.strict", {"_id": 3})
+        site.until_equal()
+        assert site.rows()["shop.strict"].keys() == {1, 2, 3}
 
 
 def _answers(node: Server) -> dict[str, float]:

@@ -6,25 +6,26 @@ from tests.mutants.fault import Fault
 
 _ROOM = ("tests/unit/admin/services", "tests/unit/admin/test_access.py")
 _STORE = ("tests/unit/admin/desired",)
+_WAY_BACK = ("tests/unit/admin/way_back",)
 
 ADMIN = (
     Fault(
-        "a stream call may be made by a viewer",
-        "        def answer(self: Guarded, request: Any, context: Any) -> Iterator[Any]:\n"
-        "            with _answering(method.__name__, context):\n"
-        "                self.guard.demand(access, context.invocation_metadata())\n",
-        "        def answer(self: Guarded, request: Any, context: Any) -> Iterator[Any]:\n"
-        "            with _answering(method.__name__, context):\n",
+        "a call may be made by a viewer",
+        "    caller = guard.caller(_shown(context))\n    caller.demand(access)\n",
+        "    caller = guard.caller(_shown(context))\n",
         tests=_ROOM,
     ),
     Fault(
-        "a call may be made by a viewer",
-        "        def answer(self: Guarded, request: Any, context: Any) -> Any:\n"
-        "            with _answering(method.__name__, context):\n"
-        "                self.guard.demand(access, context.invocation_metadata())\n",
-        "        def answer(self: Guarded, request: Any, context: Any) -> Any:\n"
-        "            with _answering(method.__name__, context):\n",
+        "a call of another door may be made by a viewer",
+        "        context.caller.demand(access)\n        yield context",
+        "        yield context",
         tests=_ROOM,
+    ),
+    Fault(
+        "a change is written without its line of the history",
+        "(unless,), (*ops, *line.ops(self._etcd, self._layout, id)))",
+        "(unless,), tuple(ops))",
+        tests=_STORE,
     ),
     Fault(
         "a cut-over may be made by a viewer",
@@ -40,8 +41,8 @@ ADMIN = (
     ),
     Fault(
         "errors to callers are not redacted",
-        "problems = _fitting(tuple(map(redacted, said)))",
-        "problems = _fitting(tuple(said))",
+        "problems = _fitting(tuple(printable(redacted(each)) for each in said))",
+        "problems = _fitting(tuple(printable(each) for each in said))",
         tests=_ROOM,
     ),
     Fault(
@@ -52,8 +53,8 @@ ADMIN = (
     ),
     Fault(
         "a viewer's token may do everything",
-        "if needed is Access.OPERATOR and granted is not Access.OPERATOR:",
-        "if needed is Access.OPERATOR and granted not in tuple(Access):",
+        "if needed is Access.OPERATOR and self.access is not Access.OPERATOR:",
+        "if needed is Access.OPERATOR and self.access not in tuple(Access):",
         tests=_ROOM,
     ),
     Fault(
@@ -71,14 +72,14 @@ ADMIN = (
     ),
     Fault(
         "a user's change overwrites another one",
-        "rev = compare_and_swap(self._etcd, (ModRevIs(key, found.mod_rev),), ops)",
-        "rev = compare_and_swap(self._etcd, (CreateRevIs(key, found.create_rev),), ops)",
+        "unchanged = ModRevIs(found.key, found.mod_rev)",
+        "unchanged = CreateRevIs(found.key, found.create_rev)",
         tests=_STORE,
     ),
     Fault(
         "a request reaches a later changefeed of the same name",
-        "return compare_and_swap(self._etcd, (CreateRevIs(info, found.create_rev),), (put,))",
-        "return compare_and_swap(self._etcd, (), (put,))",
+        "self._written(id, CreateRevIs(found.key, found.create_rev), puts, line)",
+        "self._written(id, CreateRevIs(f'{found.key}-none', 0), puts, line)",
         tests=_STORE,
     ),
     Fault(
@@ -132,5 +133,41 @@ ADMIN = (
         "                if reason:\n                    return HTTPStatus.SERVICE_UNAVAILABLE,",
         "                if False:\n                    return HTTPStatus.SERVICE_UNAVAILABLE,",
         tests=("tests/unit/admin/test_http_server.py",),
+    ),
+    Fault(
+        "expiry is restored at the target before the mark of the way back",
+        "        return self._record(asked, mark_ts=",
+        "        target.restore(way.expiries or ())\n        return self._record(asked, mark_ts=",
+        tests=_WAY_BACK,
+    ),
+    Fault(
+        "the way back starts before the last write of the changefeed that it reverses",
+        "            if not self._stands_still(asked.id, changes):\n                return None\n            self._record(",
+        "            self._record(",
+        tests=_WAY_BACK,
+    ),
+    Fault(
+        "expiry is suspended after the last time that is replicated",
+        "                source.suspend(way.expiries or ())\n                end = source.newest().next()\n",
+        "                end = source.newest().next()\n                source.suspend(way.expiries or ())\n",
+        tests=_WAY_BACK,
+    ),
+    Fault(
+        "a changefeed that was cut over goes on beside its way back",
+        '    if info.way_back is not None and info.way_back.mark_ts is not None:\n        raise WrongState(\n            f"changefeed',
+        '    if info.way_back is not None and info.way_back.open:\n        raise WrongState(\n            f"changefeed',
+        tests=_WAY_BACK,
+    ),
+    Fault(
+        "a table that would come back under another name is no obstacle",
+        '    if moved:\n        yield f"routes:',
+        '    if len(moved) > len(names):\n        yield f"routes:',
+        tests=_WAY_BACK,
+    ),
+    Fault(
+        "a cut-over that was given up ends its changefeed when a late call goes on",
+        "            _check_is(asked, info)\n            return verbs.ending(",
+        "            return verbs.ending(",
+        tests=_WAY_BACK,
     ),
 )

@@ -6,18 +6,6 @@ from tests.mutants.fault import Fault
 
 CHANGEFEED = (
     Fault(
-        "a window contains the event at its end",
-        "return self.start <= position < self.end",
-        "return self.start <= position <= self.end",
-        tests=("tests/unit/changefeed/test_position.py",),
-    ),
-    Fault(
-        "a place within a time sorts by its text alone",
-        "return self.ts.seconds, self.ts.increment, self.token",
-        "return self.ts.seconds, 0, self.token",
-        tests=("tests/unit/changefeed/test_position.py", "tests/unit/owner/ddl"),
-    ),
-    Fault(
         "a table is held by its last open DDL",
         "            held.setdefault(table, record.position)\n",
         "            held[table] = record.position\n",

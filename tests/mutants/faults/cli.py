@@ -15,8 +15,8 @@ CLI = (
     ),
     Fault(
         "an unknown key of the file is passed over",
-        "    unknown = sorted(set(fields) - set(_FIELDS))\n",
-        "    unknown = sorted(set(_FIELDS) - set(_FIELDS))\n",
+        "        unknown = sorted(set(known) - set(allowed))\n",
+        "        unknown = sorted(set(allowed) - set(allowed))\n",
     ),
     Fault(
         "a client certificate is sent nowhere",

@@ -27,8 +27,8 @@ COORDINATION = (
     ),
     Fault(
         "a transaction may have more bytes than etcd takes",
-        "if batch and (len(batch) == MAX_TXN_OPS or size + cost > MAX_TXN_BYTES):",
-        "if batch and len(batch) == MAX_TXN_OPS:",
+        "if batch and (len(batch) + len(group) > MAX_TXN_OPS or size + cost > most_bytes):",
+        "if batch and len(batch) + len(group) > MAX_TXN_OPS:",
     ),
     Fault(
         "a session is counted from the answer to its keep-alive",
@@ -72,8 +72,8 @@ COORDINATION = (
     ),
     Fault(
         "a report's checkpoint is written before the tables that are behind it",
-        "return [*_batches(widened), [Put(main, encode(value))], *_batches(narrowed)]",
-        "return [[Put(main, encode(value))], *_batches(widened), *_batches(narrowed)]",
+        "return [*batches(widened, _MOST_BYTES), [Put(main, encode(value))], *batches(narrowed, _MOST_BYTES)]",
+        "return [[Put(main, encode(value))], *batches(widened, _MOST_BYTES), *batches(narrowed, _MOST_BYTES)]",
     ),
     Fault(
         "the revision of an assignment is that of its first part",

@@ -27,7 +27,7 @@ CREDENTIALS = (
     ),
     Fault(
         "a secret option of a connection string is shown",
-        "    yield from (value for name, value in options if name.lower() in _SECRET_OPTIONS)\n",
+        "    yield from (value for name, value in options if name.lower() in SECRET_OPTIONS)\n",
         "",
     ),
     Fault(

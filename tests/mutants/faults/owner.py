@@ -15,6 +15,12 @@ OWNER = (
         "                    if schema.kind is not TableKind.VIEW\n                ),",
     ),
     Fault(
+        "the patience of a drop is that of the first one of the term",
+        "        if ended:\n            self._give_up_deadline = None\n",
+        "",
+        tests=("tests/unit/owner/test_chores.py",),
+    ),
+    Fault(
         "the scope of a DDL leaves out tables that routes map to its names",
         "sharing = [schema for schema in self._names.having(names, event.position, tables) if schema.id not in nameless]",
         "sharing: list[TableSchema] = []",
@@ -36,8 +42,13 @@ OWNER = (
     ),
     Fault(
         "an unknown command at the source is skipped",
-        "    if event.type is DdlType.UNKNOWN:\n        raise SourceUnsupported(",
-        "    if event.type is DdlType.UNKNOWN and event.table is None:\n        raise SourceUnsupported(",
+        "    if event.type is not DdlType.UNKNOWN:\n        return\n    if (why :=",
+        "    if event.type is not DdlType.UNKNOWN or event.table is not None:\n        return\n    if (why :=",
+    ),
+    Fault(
+        "a missed DDL is recorded once more at each look",
+        "for table, error in met.items() if name_of_view(table) not in names}",
+        "for table, error in met.items()}",
     ),
     Fault(
         "a DDL at the resolved position runs",
@@ -96,8 +107,8 @@ OWNER = (
     ),
     Fault(
         "the parts of an assignment are cut where a transaction is full",
-        "if batch and (len(batch) + len(part) > MAX_TXN_OPS or size + cost > MAX_TXN_BYTES):",
-        "if batch and (len(batch) >= MAX_TXN_OPS or size + cost > MAX_TXN_BYTES):",
+        "return batches(part for _, part in sorted(by_part.items()))",
+        "return batches([put] for _, part in sorted(by_part.items()) for put in part)",
         tests=_WRITER,
     ),
     Fault(
@@ -114,13 +125,13 @@ OWNER = (
     ),
     Fault(
         "a watermark is made from the resolved position",
-        "self._sink_chores.mark(status.checkpoint, behind, lambda: map(target, names()))",
-        "self._sink_chores.mark(status.resolved or status.checkpoint, behind, lambda: map(target, names()))",
+        "self._sink_chores.mark(status.checkpoint, behind, ",
+        "self._sink_chores.mark(status.resolved or status.checkpoint, behind, ",
     ),
     Fault(
         "a watermark is made without the stragglers",
-        "self._sink_chores.mark(status.checkpoint, behind, lambda: map(target, names()))",
-        "self._sink_chores.mark(status.checkpoint, {}, lambda: map(target, names()))",
+        "self._sink_chores.mark(status.checkpoint, behind, ",
+        "self._sink_chores.mark(status.checkpoint, {}, ",
     ),
     Fault(
         "a step of a DDL that was recorded as executing is begun anew",
@@ -211,12 +222,36 @@ OWNER = (
         "a table is not copied anew while the source has one place for its two DDLs",
         "self.lacks_place |= entered is None and",
         "self.lacks_place |= left is None and",
-        tests=("tests/unit/owner/test_recopy.py",),
+        tests=("tests/unit/owner/decision/test_recopy.py",),
     ),
     Fault(
         "an idle source is not told to move on",
-        "self._source_chores.note(wanted=decision.lacks_place)",
+        "self._source_chores.note(wanted=decision.lacks_place or self._sync.wants_note)",
         "self._source_chores.note(wanted=False)",
         tests=("tests/unit/owner/test_changefeed_owner.py",),
+    ),
+    Fault(
+        "a sync point is made while tables are on their way to it",
+        "        if not arrived and held < ARRIVES_WITHIN:",
+        "        if held < 0:",
+        tests=("tests/unit/owner/decision/test_sync_hold.py",),
+    ),
+    Fault(
+        "each part of a pass begins at its beginning",
+        "compared = self._compare(self._id, point, before.place, stop)",
+        "compared = self._compare(self._id, point, None, stop)",
+        tests=("tests/unit/owner/test_continuous_check.py",),
+    ),
+    Fault(
+        "a part counts though the changefeed began anew meanwhile",
+        "        if compared is None or began != before:\n",
+        "        if compared is None:\n",
+        tests=("tests/unit/owner/test_continuous_check.py",),
+    ),
+    Fault(
+        "a pass that goes on without a difference ends the alert of the last one",
+        "return max((each.done.different for each in (self.present, self.last) if each is not None), default=0)",
+        "return max((each.done.different for each in (self.present,) if each is not None), default=0)",
+        tests=("tests/unit/owner/test_continuous_check.py",),
     ),
 )

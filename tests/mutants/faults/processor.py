@@ -142,13 +142,13 @@ PROCESSOR = (
     ),
     Fault(
         "an event of an unknown table is left out",
-        "        if other is None:\n            raise _missed(header, _AGAIN)\n",
-        "        if other is None:\n            return False\n",
+        "        if name is None or other is None:\n            raise _unknown(header, name)\n",
+        "        if name is None or other is None:\n            return False\n",
     ),
     Fault(
         "an event of another table under a known name stops that table wherever it is",
-        "        if self._ours(other.id):\n            raise _missed",
-        "        if True:\n            raise _missed",
+        "        if self._ours(other.id):\n            raise InvariantError(",
+        "        if True:\n            raise InvariantError(",
     ),
     Fault(
         "a change at the time of a chunk's snapshot is applied to it",
@@ -248,5 +248,17 @@ PROCESSOR = (
         "if now < self._reported_at + _REPORT_EVERY and arrived.items() <= self._arrived.items():",
         "if now < self._reported_at + _REPORT_EVERY:",
         tests=("tests/unit/processor/test_changefeed_processor.py",),
+    ),
+    Fault(
+        "a row of a capped table that came and went comes again in a replay",
+        "if table.dependence is None or (self._replay and table.dependence.paths != frozenset()):",
+        "if table.dependence is None or self._replay:",
+        tests=("tests/unit/processor/task/rows/test_capped_replayed.py",),
+    ),
+    Fault(
+        "a full capped table is replayed by batches",
+        "        if capped and overlap is not Overlap.HELD:\n",
+        "        if capped and overlap is Overlap.HELD:\n",
+        tests=("tests/unit/processor/task/rows/test_applier.py",),
     ),
 )

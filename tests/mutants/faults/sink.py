@@ -290,8 +290,8 @@ SINK = (
     ),
     Fault(
         "a manifest whose number is taken is lost",
-        'while not self._store.create(f"{self._log}/{number_name(self._number)}", manifest):',
-        'if not self._store.create(f"{self._log}/{number_name(self._number)}", manifest):',
+        "while not self._store.create(manifest_name(self._epoch, self._number), manifest):",
+        "if not self._store.create(manifest_name(self._epoch, self._number), manifest):",
         tests=_FILES,
     ),
     Fault(
@@ -308,14 +308,8 @@ SINK = (
     ),
     Fault(
         "files are removed before their node is sealed",
-        '        while not self._store.create(f"{log}/{number_name(number)}", seal):',
-        '        while self._store.read(f"{log}/{number_name(number)}") is not None:',
-        tests=_LEFTOVERS,
-    ),
-    Fault(
-        "files of copies count as named by nobody",
-        "        yield from self.files\n        for copy in self.copies:\n            yield from copy.files\n",
-        "        yield from self.files\n",
+        "        while not self._store.create(manifest_name(epoch, number), seal):",
+        "        while self._store.read(manifest_name(epoch, number)) is not None:",
         tests=_LEFTOVERS,
     ),
     Fault(
@@ -343,9 +337,22 @@ SINK = (
         tests=(*_STORES, "tests/component/sink/files/test_bucket_trouble.py"),
     ),
     Fault(
-        "a gap between manifests is read over",
-        "        if window.start > at:\n            break\n",
-        "",
+        "a watermark does not wait until the logs of gone nodes are ended",
+        "if marks is None or (self._sweeper is not None and self._ended.answer is None):",
+        "if marks is None:",
+        tests=("tests/unit/owner/test_chores.py",),
+    ),
+    Fault(
+        "an owner forgets the commits of a node whose report is gone",
+        "            self._counts[epoch] = max(count, self._counts.get(epoch, 0))",
+        "            self._counts = {epoch: count}",
+        tests=("tests/unit/owner/test_chores.py",),
+    ),
+    Fault(
+        "a committer that is opened again takes back its commits",
+        "            report = replace(report, committed=dict(counts))",
+        "            report = replace(report, committed=dict(counts[-1:]) and report.committed)",
+        tests=("tests/unit/processor/test_commits.py",),
     ),
     Fault(
         "messages that fail are counted as sent",
@@ -369,11 +376,6 @@ SINK = (
         "rows with equal numbers as keys go to two partitions",
         "    found = row_key(document_key)\n    if found is document_key:\n        return document_key\n",
         "    if only_id(document_key):\n        return document_key\n    found = row_key(document_key)\n",
-    ),
-    Fault(
-        "a pos of an event is before all at its time",
-        'return f"{time}{OF_EVENT}{position.token}" if position.token else f"{time}{BEFORE_ALL}"',
-        'return f"{time}{OF_EVENT}{position.token}" if not position.token else f"{time}{BEFORE_ALL}"',
     ),
     Fault(
         "a watermark has no table that is behind",
@@ -400,8 +402,44 @@ SINK = (
         tests=_KAFKA_OWNER,
     ),
     Fault(
+        "a topic that was deleted and created again is written to",
+        "if (known := self._ids.setdefault(topic, found[topic].id)) != found[topic].id:",
+        "if (known := self._ids.setdefault(topic, found[topic].id)) not in self._ids.values():",
+        tests=("tests/component/sink/kafka/test_recreated_topic.py",),
+    ),
+    Fault(
+        "a topic that was deleted and created again is read as the whole",
+        "                    self._rows.ids.setdefault(topic, self._ids[topic])\n",
+        "                    self._ids.pop(topic)\n",
+        tests=("tests/component/sink/kafka/test_recreated_topic.py",),
+    ),
+    Fault(
         "a delete of Debezium has no tombstone",
         "if type is RowType.DELETE and self._tombstones:",
         "if type is RowType.DELETE and not self._tombstones:",
+    ),
+    Fault(
+        "a field that is set again at the end is told as unset, too",
+        "found = append if removed[at + _TEXT_AT : end - 1] in names else unset",
+        "found = unset if removed[at + _TEXT_AT : end - 1] in names else unset",
+        tests=("tests/unit/sink/messages/test_row_message.py",),
+    ),
+    Fault(
+        "topics of rows are compacted as the brokers do by default",
+        'settings = {CLEANUP: "delete", **dict(options.settings)}',
+        "settings = dict(options.settings)",
+        tests=("tests/component/sink/kafka/test_troubled_kafka.py",),
+    ),
+    Fault(
+        "nothing says that a table has a row from later, when it is written as the source has it now",
+        "        self._rows.ahead.note(self._rows.commander, whole.table.id, read_ts)\n",
+        "",
+        tests=("tests/component/sink/mongodb/test_sync_marks.py",),
+    ),
+    Fault(
+        "a mark that comes late changes a sync point that is done",
+        '{"_id": self._id(ts), "done": {"$ne": True}}',
+        '{"_id": self._id(ts)}',
+        tests=("tests/component/sink/mongodb/test_sync_marks.py",),
     ),
 )

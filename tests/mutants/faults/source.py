@@ -175,13 +175,18 @@ SOURCE = (
     ),
     Fault(
         "rows of two shards keep the order in which the shards are named",
-        "rows[begin:end] = _in_turn([_at(stretch, time) for stretch in having], nature)",
-        "pass",
+        "turn = _PASSES if headers[stay[-1]].type == _DELETE else _ARRIVES",
+        "turn = _STAYS",
+    ),
+    Fault(
+        "rows of two shards have one position",
+        "self._shard = digits_of(shard).encode()",
+        'self._shard = b"0" * 14',
     ),
     Fault(
         "rows of the last time of a shard's stretch are given on with it",
         "bisect_left(times, bound))\n        return taken",
-        "bisect_right(times, bound))\n        return taken",
+        "bisect_left(times, bound + 1))\n        return taken",
     ),
     Fault(
         "a cluster is complete up to an undecided prepare's stream",
@@ -210,5 +215,17 @@ SOURCE = (
         "elif now - self._behind_since >= _BEHIND_FOR and self._trouble is None:",
         "elif now - self._behind_since >= _BEHIND_FOR and self._trouble is not None:",
         tests=("tests/unit/source/test_majority_watch.py",),
+    ),
+    Fault(
+        "the DDL of a cluster's table that could not be followed is never shown again",
+        "            self._begin(new, name, new)\n        if known is None:",
+        "            pass\n        if known is None:",
+        tests=("tests/unit/source/sharded/tables",),
+    ),
+    Fault(
+        "a name that is no UTF-8 reaches the owner of a cluster's changefeed",
+        "if is_utf8(event.db, event.table, event.renamed_to):",
+        "if is_utf8(event.db, event.table):",
+        tests=("tests/component/source/sharded/test_ddl_watch.py",),
     ),
 )

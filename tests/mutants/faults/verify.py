@@ -54,4 +54,19 @@ VERIFY = (
         'if any(schema.options.decode().get("capped") for schema in pair.sources):\n        return "the collection is capped',
         'if all(schema.options.decode().get("size") == 0 for schema in pair.sources):\n        return "the collection is capped',
     ),
+    Fault(
+        "documents in another order of fields are equal",
+        "        if reordered:\n            return Result(Outcome.REORDERED, reasons)\n",
+        "",
+    ),
+    Fault(
+        "another owner begins a table of a pass anew",
+        "if begins and self.place is not None and self.place.key:",
+        "if begins and self.place is None:",
+    ),
+    Fault(
+        "a part of a pass ends before it has begun",
+        "if self.begun and time.monotonic() >= self.deadline",
+        "if time.monotonic() >= self.deadline",
+    ),
 )

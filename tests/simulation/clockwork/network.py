@@ -9,8 +9,8 @@ from datetime import timedelta
 from pymongo.errors import AutoReconnect
 
 from changefeed.errors import CoordinationUnavailable
-from coordination.etcd.memory import MemoryClient, MemoryEtcd, MemoryWatch
 from coordination.etcd.protocol import Committed, Compare, KeyValue, Lease, Op, Refused, Snapshot
+from tests.memory_etcd import MemoryClient, MemoryEtcd, MemoryWatch
 from tests.simulation.clockwork.machine import Machine, Process
 
 CONNECTION_TIMEOUT = 0.3

@@ -32,6 +32,7 @@ _PACKAGES = (
     "owner.",
     "processor.",
     "coordination.",
+    "tests.memory_etcd",
     "schema_store.",
     "sink.",
     "source.",

@@ -13,7 +13,8 @@ from changefeed.records.status import Straggler
 from changefeed.table import TableId
 from coordination.etcd.protocol import Change, KeyValue
 from coordination.layout import child
-from coordination.parts import AssignmentPart, join_report
+from coordination.parts import AssignmentPart
+from tests.joined import join_report
 from tests.simulation.clockwork.machine import Violation
 from tests.simulation.cluster import FEED, LAYOUT, TTL, Cluster
 from tests.simulation.source.oplog import placed
@@ -42,7 +43,8 @@ class EtcdRecords:
         """The lives that have been behind once: their tables may end where they stand."""
         self.never_made: set[TableId] = set()
         """Tables whose create the target refused until they ended."""
-        self.reports: dict[NodeId, PositionReport] = {}
+        self._reports: dict[NodeId, PositionReport] = {}
+        """Those that somebody has asked for since they were written."""
         self._report_keys: dict[NodeId, dict[str, KeyValue]] = {}
         self._assignments: dict[NodeId, dict[str, KeyValue]] = {}
         self._homes: dict[TableId, set[NodeId]] | None = None
@@ -51,12 +53,16 @@ class EtcdRecords:
         """Of tables that a node has, the lives that begin with a copy."""
         self._last_home: dict[TableId, NodeId] = {}
         self._known_as: dict[TableId, TableId] = {}
+        self._waiting: dict[Position, DdlRecord] | None = None
+        """Both are found anew after a change of what they are found in: the judge asks for them at each step."""
+        self._open_ddls: list[tuple[Position, DdlRecord]] | None = None
 
     def written(self, change: Change) -> None:
         key = change.key
         if key.startswith(LAYOUT.nodes):
             self._joined_or_left(change)
         elif key.startswith(LAYOUT.ddls(FEED)):
+            self._waiting = self._open_ddls = None
             if change.now is None:
                 gone = self.ddls.pop(key, None)
                 self.folded |= {placed(gone.position)} if gone is not None and not gone.open else set()
@@ -86,19 +92,25 @@ class EtcdRecords:
 
     @property
     def open_ddls(self) -> list[tuple[Position, DdlRecord]]:
-        return [(record.position, record) for record in self.ddls.values() if record.open]
+        if self._open_ddls is None:
+            self._open_ddls = [(record.position, record) for record in self.ddls.values() if record.open]
+        return self._open_ddls
 
     @property
     def waiting(self) -> dict[Position, DdlRecord]:
         """The DDLs that wait for a user: refused ones, those of stragglers, and those whose scopes meet theirs."""
+        if self._waiting is None:
+            self._waiting = self._found_waiting()
+        return self._waiting
+
+    def _found_waiting(self) -> dict[Position, DdlRecord]:
         found: dict[Position, DdlRecord] = {}
         if not self.stragglers and all(record.refused is None for record in self.ddls.values()):
             return found
-        for record in sorted(self.ddls.values(), key=lambda record: record.position):
-            behind = record.scope.tables & self.stragglers.keys()
-            meets = any(record.scope.meets(other.scope) for other in found.values())
-            if record.open and (record.refused is not None or behind or meets):
-                found[record.position] = record
+        for position, record in sorted(self.open_ddls, key=lambda each: each[0].order):
+            refused, behind = record.refused is not None, record.scope.tables & self.stragglers.keys()
+            if refused or behind or any(record.scope.meets(other.scope) for other in found.values()):
+                found[position] = record
         return found
 
     def _recorded(self, key: str, record: DdlRecord) -> None:
@@ -112,6 +124,7 @@ class EtcdRecords:
             self.never_made.add(record.event.id)
 
     def _fell_behind(self, life: TableId, now: KeyValue | None) -> None:
+        self._waiting = None
         if now is None:
             self.stragglers.pop(life, None)
             self._count("straggler: has caught up, or ended")
@@ -157,10 +170,16 @@ class EtcdRecords:
         keys.pop(change.key, None)
         if change.now is not None:
             keys[change.key] = change.now
-        main = keys.get(LAYOUT.position(FEED, node))
-        self.reports.pop(node, None)
-        if main is not None:
-            self.reports[node] = join_report([main, *(kv for kv in keys.values() if kv is not main)])
+        self._reports.pop(node, None)
+
+    def report(self, node: NodeId) -> PositionReport | None:
+        if node not in self._reports:
+            keys = self._report_keys.get(node, {})
+            main = keys.get(LAYOUT.position(FEED, node))
+            if main is None:
+                return None
+            self._reports[node] = join_report([main, *(kv for kv in keys.values() if kv is not main)])
+        return self._reports[node]
 
     def _joined_or_left(self, change: Change) -> None:
         node = NodeId(child(change.key, LAYOUT.nodes))

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -52,10 +52,12 @@ from tests.simulation.cluster import FEED, LAYOUT, Cluster
 from tests.simulation.gathered import differences_of, of_their_name, parts, table_of
 from tests.simulation.judgement.agreement import DATABASES, GATHERED, GATHERED_TARGET, Agreement, definition_differences
 from tests.simulation.judgement.etcd_records import EtcdRecords, lives_in
+from tests.simulation.judgement.sync_judge import SyncJudge
 from tests.simulation.source.oplog import placed
 from tests.simulation.source.row_keys import KEYS, keys_of, ordered
 from tests.simulation.source.tables import Ddl, Table
 from tests.simulation.target.server import Collection, DdlEffect
+from tests.simulation.target.sync_records import Snapshot
 
 Row = dict[str, Any]
 
@@ -271,8 +273,10 @@ class Judge:
 
     def _check_not_stopped(self, life: TableId, what: str) -> None:
         straggler, rev = self._etcd.stragglers.get(life, (None, 0))
-        reports = [self._etcd.reports[node] for node in self._etcd.homes(life) if node in self._etcd.reports]
-        if straggler and straggler.stopped and any(report.stops.get(life, 0) >= rev for report in reports):
+        if straggler is None or not straggler.stopped:
+            return
+        reports = map(self._etcd.report, self._etcd.homes(life))
+        if any(report is not None and report.stops.get(life, 0) >= rev for report in reports):
             raise Violation(f"stops: {what} of {life}, though its node obeys its stop")
 
     def _node_of(self, thread: Thread) -> NodeId:
@@ -457,20 +461,32 @@ class Judge:
         gone = all(each.id != table for each in self._source.tables.values())
         return known is not None and (gone or last <= known)
 
+    def sync_point(self, record: Mapping[str, Any], there: Snapshot) -> None:
+        def of_others(table: TableId, name: TableName) -> set[Any]:
+            collection = self._cluster.target.collections.get(name)
+            others = set(collection.of_others) if collection is not None else set()
+            return others | {key for life, key in self._touched if self._source.table_id(life) == table}
+
+        SyncJudge(self._cluster, self._agreement, self._name_at, of_others).look(record, there)
+
     def _wanted_at(self, table: TableId, position: Position) -> bool:
-        """Whether the table is in the filter just before a position, according to the DDL of this run."""
+        return self._name_at(table, position) is not None
+
+    def _name_at(self, table: TableId, position: Position) -> TableName | None:
+        """Its name, if the table is in the filter just before a position, according to the DDL of this run."""
         name: TableName | None = None
         for ddl in self._source.ddls:
             if ddl.position >= position or table not in ddl.ids:
                 continue
             if table in ddl.dropped:
-                return False
+                return None
             if ddl.type is DdlType.RENAME:
                 name = ddl.to
             elif ddl.type is DdlType.CREATE:
                 [name] = ddl.names
-        wanted = name is not None and self.wants(name, position)
-        return wanted and (position != self._late_from or not self._is_late(name))
+        if name is None or not self.wants(name, position):
+            return None
+        return None if position == self._late_from and self._is_late(name) else name
 
     # the end
 
@@ -526,26 +542,27 @@ class Judge:
     @property
     def arrived(self) -> bool:
         """Whether the checkpoint has passed all events of the source, all DDLs are done, and no table is behind."""
-        beside = any(name.passing for name in self._cluster.target.collections)
-        return self.rest_arrived and not self._etcd.stragglers and not self._etcd.open_ddls and not beside
+        if not self.rest_arrived or self._etcd.stragglers or self._etcd.open_ddls:
+            return False
+        return not any(name.passing for name in self._cluster.target.collections)
 
     @property
     def rest_arrived(self) -> bool:
         """Whether all that does not wait for a user has arrived."""
-        status, waiting = self._status, self._etcd.waiting
+        status, source = self._status, self._source
+        if status is None or status.checkpoint is None or source.building:
+            return False
+        if placed(status.checkpoint) <= source.last_event:
+            return False
+        waiting = self._etcd.waiting
+        if not all(at in waiting or at in self._excused for at, _ in self._etcd.open_ddls):
+            return False
         lives = frozenset(self._etcd.stragglers).union(*map(lives_in, waiting.values()))
-        standing = set(map(self._source.table_id, lives))
-        return (
-            status is not None
-            and status.checkpoint is not None
-            and placed(status.checkpoint) > self._source.last_event
-            and not self._source.building
-            and all(at in waiting or at in self._excused for at, _ in self._etcd.open_ddls)
-            and not any(
-                self._etcd.in_copy(table.id)
-                for table in self._source.tables.values()
-                if self.wants(table.name) and table.id not in standing
-            )
+        standing = set(map(source.table_id, lives))
+        return not any(
+            self._etcd.in_copy(table.id)
+            for table in source.tables.values()
+            if self.wants(table.name) and table.id not in standing
         )
 
     def wants(self, name: TableName, at: Position | None = None) -> bool:

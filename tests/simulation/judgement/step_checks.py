@@ -1,4 +1,4 @@
-"""`checked_barrier`, `CheckedLanes`: call the product's own invariant checks after each step that it takes: each decision of an owner about its
+"""`checked_barrier`, `CheckedLanes`: check the invariants of decisions after each step that it takes: each decision of an owner about its
 barrier, and each new state of the lanes of a processor.
 """
 
@@ -10,10 +10,10 @@ from typing import Any
 from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
-from owner.ddl import barrier
 from owner.ddl.barrier import BarrierDecision, CheckpointOf
 from owner.ddl.stragglers import NOTHING, Waiting
 from processor.following import Following
+from tests.invariants import check_barrier, check_lanes
 from tests.simulation.clockwork.machine import Violation
 
 
@@ -24,7 +24,7 @@ def checked_barrier(
         resolved: Position, records: Collection[DdlRecord], checkpoint_of: CheckpointOf, waiting: Waiting = NOTHING
     ) -> BarrierDecision:
         gate = decide(resolved, records, checkpoint_of, waiting)
-        _checked(lambda: barrier.check_invariants(gate, records, checkpoint_of, waiting))
+        _checked(lambda: check_barrier(gate, records, checkpoint_of, waiting))
         return gate
 
     return decided
@@ -41,7 +41,7 @@ class CheckedLanes:
         before = processor.__dict__.get("_following")
         processor.__dict__["_following"] = following
         if before is None or before.lanes is not following.lanes:
-            _checked(following.lanes.check)
+            _checked(lambda: check_lanes(following.lanes))
 
 
 def _checked(check: Callable[[], None]) -> None:

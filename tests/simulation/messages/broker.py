@@ -34,6 +34,7 @@ class Record(NamedTuple):
 @dataclass
 class ModelTopic:
     name: str
+    id: str
     settings: Mapping[str, str]
     partitions: list[list[Record]]
     ends: list[int]
@@ -47,6 +48,7 @@ class ModelTopic:
 class ModelBroker:
     def __init__(self) -> None:
         self.topics: dict[str, ModelTopic] = {}
+        self._created = 0
         self.appended: Callable[[Partition, Sent], None] = lambda partition, message: None
         """Called after each message that has got its place."""
         self.refuses: Callable[[str], bool] = lambda topic: False
@@ -57,7 +59,8 @@ class ModelBroker:
         if name in self.topics:
             return False
         empty: list[list[Record]] = [[] for _ in range(partitions)]
-        self.topics[name] = ModelTopic(name, settings, empty, [0] * partitions)
+        self._created += 1
+        self.topics[name] = ModelTopic(name, f"id-{self._created}", settings, empty, [0] * partitions)
         return True
 
     def append(self, partition: Partition, batch: Sequence[Sent]) -> KafkaError | None:

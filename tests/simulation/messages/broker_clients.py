@@ -110,8 +110,8 @@ class ModelAdmin:
     def poll(self, _: float) -> int:
         return 0
 
-    def describe_cluster(self, **_: object) -> Answer[None]:
-        return Answer(lambda: self._clients.ask(lambda: None))
+    def describe_cluster(self, **_: object) -> Answer[Any]:
+        return Answer(lambda: self._clients.ask(lambda: SimpleNamespace(cluster_id="model")))
 
     def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, **_: object
@@ -129,13 +129,19 @@ class ModelAdmin:
         return self._all({name: partial(self._described, name) for name in topics.topic_names})
 
     def _described(self, name: str) -> Any:
-        return SimpleNamespace(partitions=self._known(name).partitions, authorized_operations=None)
+        topic = self._known(name)
+        return SimpleNamespace(topic_id=topic.id, partitions=topic.partitions, authorized_operations=None)
 
     def describe_configs(self, resources: Iterable[ConfigResource], **_: object) -> dict[ConfigResource, Answer[Any]]:
         return self._all({resource: partial(self._configured, resource.name) for resource in resources})
 
     def _configured(self, name: str) -> dict[str, Any]:
-        return {"max.message.bytes": SimpleNamespace(value=str(self._known(name).limit))}
+        topic = self._known(name)
+        settings = {
+            "max.message.bytes": str(topic.limit),
+            "cleanup.policy": topic.settings.get("cleanup.policy", "delete"),
+        }
+        return {setting: SimpleNamespace(value=value) for setting, value in settings.items()}
 
     def list_offsets(
         self, asked: Mapping[TopicPartition, OffsetSpec], **_: object

@@ -17,16 +17,16 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.messages.files.feed_directory import FeedDirectory
-from sink.messages.files.file_reader import Reader
-from sink.messages.message_key import position_of
+from sluice_client.feed_directory import FeedDirectory
+from sluice_client.file_reader import Reader
+from sluice_client.pos import position_of
 from tests.simulation.clockwork.machine import Violation
 from tests.simulation.cluster import Cluster
 from tests.simulation.judgement.agreement import Agreement
 from tests.simulation.messages.message_judge import CHANGES, FIRST, Fields, MessageJudge, fields_of, version_of
 from tests.simulation.source.oplog import placed
-from tests.simulation.source.server import SourceServer
 
+_SUM_PARTS = 2
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 
@@ -37,6 +37,8 @@ class FileJudge(MessageJudge):
         self._store.created = self._created
         self._covered: dict[TableId, list[tuple[Position, Position]]] = {}
         """The ranges that are committed, by life."""
+        self._proved: dict[TableId, Position] = {}
+        """Up to there was covered, by life."""
         self._files = Reader(FeedDirectory(cluster.store))
 
     @property
@@ -46,9 +48,11 @@ class FileJudge(MessageJudge):
     # what is written
 
     def _created(self, name: str, content: bytes) -> None:
-        folder = name.partition("/")[0]
+        folder, *within = name.split("/")
         self._count(f"store: file in {folder}")
         match folder:
+            case "log" if len(within) == _SUM_PARTS:
+                """It says what manifests say."""
             case "log":
                 self._committed(json.loads(content))
             case "schema":
@@ -83,22 +87,25 @@ class FileJudge(MessageJudge):
             behind = start <= ddl.position < end and not self._of_another_life(ddl, life)
             if behind and not self._settled(ddl) and not self._background(ddl):
                 raise Violation(f"I1: {life} is committed from {start} to {end}, past {ddl.type} at {ddl.position}")
-        if not isinstance(self._source, SourceServer):
-            return
         found = [(placed(position_of(fields["pos"])), fields) for fields in rows if fields["op"] in CHANGES]
         there = sorted(((at, str(version_of(fields))) for at, fields in found if start <= at < end))
-        history = self._source.by_id[table].history
-        due = [(at, str(row["v"] if row else None)) for at, _, row in history if start <= at < end]
+        due = sorted((at, str(version)) for at, _, version in self._due(table, start, end))
         if there != due:
             raise Violation(f"I2: {life} is committed from {start} to {end} with {there}, expected {due}")
 
     def _is_covered(self, life: TableId, at: Position) -> bool:
-        """Up to there, or nothing was due before it. A gap that is farther back is seen by the reader."""
+        """Each change that was due before is committed. A window without changes has no commit."""
         table = self._source.table_id(life)
-        if self._etcd.in_copy(table) or any(start < at <= end for start, end in self._covered.get(life, ())):
+        if self._etcd.in_copy(table):
             return True
         again = self._emptied.get(life, FIRST), self._etcd.entered.get(life, FIRST)
-        return at <= max(self._begun_at(table), *again)
+        begun = max(self._begun_at(table), *again, self._proved.get(life, FIRST))
+        covered = self._covered.get(life, ())
+        due = self._due(table, begun, at)
+        if all(any(start <= place < end for start, end in covered) for place, _, _ in due):
+            self._proved[life] = max(begun, at)
+            return True
+        return False
 
     def _known_of(self, life: TableId) -> str:
         return f"{self._covered.get(life)} in commits"

@@ -9,6 +9,9 @@ I6 converge         tables that are made of what it shows are equal to those of 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
+from collections.abc import Iterator
+from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -18,8 +21,8 @@ from bson import json_util
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId
-from sink.messages.feed_reader import Copied, CopyBegins, FeedReader
-from sink.messages.message_key import position_of
+from sluice_client.feed_reader import Copied, CopyBegins, FeedReader
+from sluice_client.pos import position_of
 from tests.e2e.node.event_judge import promises
 from tests.simulation.clockwork.machine import Violation
 from tests.simulation.cluster import Cluster
@@ -66,6 +69,17 @@ class MessageJudge(Judge):
     def _known_of(self, life: TableId) -> str:
         """What is there, for a message."""
         raise NotImplementedError
+
+    def _due(self, table: TableId, start: Position, end: Position) -> Iterator[tuple[Position, Any, int | None]]:
+        """Where the changes of a range are (`placed`), of which key, and which version of the row they make. A document that goes to another shard is
+        deleted there first.
+        """
+        history, moved = self._source.by_id[table].history, self._source.moved
+        first = bisect_left(history, start, key=itemgetter(0))
+        for at, key, row in history[first : bisect_left(history, end, key=itemgetter(0))]:
+            if row is not None and (table, row["v"]) in moved:
+                yield placed(at), key, None
+            yield placed(at), key, row["v"] if row is not None else None
 
     # what is told
 

@@ -13,8 +13,6 @@ W3, W4 in-band      a change does not come first behind a watermark or a DDL of 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
-from collections.abc import Sequence
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +27,7 @@ from changefeed.records.ddl import DdlRecord, DdlState
 from changefeed.table import TableId
 from sink.messages.kafka.kafka_reader import KafkaReader
 from sink.messages.kafka.topics import Topics
-from sink.messages.message_key import position_of
+from sluice_client.pos import position_of
 from tests.simulation.clockwork.machine import Violation
 from tests.simulation.cluster import Cluster
 from tests.simulation.judgement.agreement import Agreement
@@ -38,11 +36,8 @@ from tests.simulation.messages.broker_clients import BrokerClients
 from tests.simulation.messages.message_judge import CHANGES, FIRST, Fields, MessageJudge, fields_of, version_of
 from tests.simulation.source.oplog import placed
 from tests.simulation.source.row_keys import as_key
-from tests.simulation.source.server import SourceServer
 
 _OF_ONE_NAME = (DdlType.CREATE, DdlType.CREATE_INDEXES, DdlType.DROP_INDEXES, DdlType.MODIFY, DdlType.DROP)
-
-History = Sequence[tuple[Position, Any, Any]]
 
 
 class TopicJudge(MessageJudge):
@@ -69,7 +64,11 @@ class TopicJudge(MessageJudge):
     @cached_property
     def _reader(self) -> KafkaReader:  # opened when there are topics
         clients: Any = SimpleNamespace(
-            admin=BrokerClients(self._broker).admin(), consumer_settings={}, why=lambda: None, forget_admin=lambda: None
+            admin=BrokerClients(self._broker).admin(),
+            consumer_settings={},
+            why=lambda: None,
+            answered=lambda: None,
+            forget_admin=lambda: None,
         )
         reader = KafkaReader(lambda: clients, self._options)
         reader.identity()
@@ -141,11 +140,10 @@ class TopicJudge(MessageJudge):
             self._count("broker: change that comes again")
             return
         what = f"{fields['op']} of {key} of {life} at {at}"
-        if isinstance(self._source, SourceServer):
-            history = self._source.by_id[table].history
-            versions = [row["v"] if row else None for _, each, row in _part(history, at, None) if each == key][:1]
-            if versions != [version_of(fields)]:
-                raise Violation(f"I2: {what} makes version {version_of(fields)}, expected {versions}")
+        due = self._due(table, at, Position(at.ts.next()))
+        versions = [version for place, each, version in due if (place, each) == (at, key)]
+        if version_of(fields) not in versions:
+            raise Violation(f"I2: {what} makes version {version_of(fields)}, expected {versions}")
         there.add((at, key))
         self._check_gate(life, table, at, what)
         if self._etcd.in_copy(table):
@@ -191,13 +189,12 @@ class TopicJudge(MessageJudge):
         """The changes before that place that are not there and have to be."""
         table = self._source.table_id(life)
         copied = life in self._etcd._copied.get(table, ())
-        if not isinstance(self._source, SourceServer) or self._etcd.in_copy(table):
+        if self._etcd.in_copy(table):
             return []
         if copied and life not in self._copied_at:
             return []
         there, known = self._there.get(life, set()), self._whole_until.get(life, FIRST)
-        part = _part(self._source.by_id[table].history, known, until)
-        lacking = [(at, key) for at, key, _ in part if (at, key) not in there]
+        lacking = [(at, key) for at, key, _ in self._due(table, known, until) if (at, key) not in there]
         if lacking:
             places = (self._emptied, self._etcd.entered, self._copied_at)
             begun = max(self._begun_at(table), *(each.get(life, FIRST) for each in places))
@@ -205,14 +202,3 @@ class TopicJudge(MessageJudge):
         if not lacking:
             self._whole_until[life] = max(known, until)
         return lacking
-
-
-def _part(history: History, start: Position, end: Position | None) -> History:
-    """From `start` on and before `end`; without one, those at `start`."""
-    first = bisect_left(history, start, key=lambda each: each[0])
-    if end is not None:
-        return history[first : bisect_left(history, end, key=lambda each: each[0])]
-    last = first
-    while last < len(history) and history[last][0] == start:
-        last += 1
-    return history[first:last]

@@ -17,8 +17,9 @@ from tests.simulation.planted.letter_bugs import LETTER_BUGS
 from tests.simulation.planted.message_bugs import MESSAGE_BUGS
 from tests.simulation.planted.owner_bugs import OWNER_BUGS
 from tests.simulation.planted.step_bugs import STEP_BUGS
+from tests.simulation.planted.sync_bugs import SYNC_BUGS
 from tests.simulation.planted.topic_bugs import TOPIC_BUGS
-from tests.simulation.planted.unique_bugs import UNIQUE_BUGS
+from tests.simulation.planted.unique_bugs import FULL_BUGS, UNIQUE_BUGS
 from tests.simulation.planted.window_bugs import WINDOW_BUGS
 
 FAMILIES: Mapping[str, Mapping[str, Bug]] = {
@@ -33,7 +34,9 @@ FAMILIES: Mapping[str, Mapping[str, Bug]] = {
     "messages": MESSAGE_BUGS,
     "topics": TOPIC_BUGS,
     "unique": UNIQUE_BUGS,
+    "full tables": FULL_BUGS,
     "gathered": GATHERED_BUGS,
+    "sync points": SYNC_BUGS,
 }
 BUGS: Mapping[str, Bug] = {name: bug for family in FAMILIES.values() for name, bug in family.items()}
 ALWAYS = sorted(min(family, key=lambda name: family[name].found_within) for family in FAMILIES.values())

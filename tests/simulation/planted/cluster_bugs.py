@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 from unittest.mock import patch
 
 import schema_store.schema_base
-import source.sharded.merge
-import source.sharded.row_reader
+import source.sharded.rows.shard_row_reader
+from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.sharded_history import ShardedHistory
@@ -26,7 +25,7 @@ from tests.simulation.planted.bug import Bug
 
 
 def _transactions_count_when_a_shard_logs_their_commit() -> AbstractContextManager[Any]:
-    return patch("source.sharded.row_reader._commit_ts", source.sharded.row_reader._ts_of)
+    return patch("source.sharded.rows.shard_row_reader._commit_ts", source.sharded.rows.shard_row_reader._ts_of)
 
 
 def _windows_do_not_look_beyond_their_end_for_commits() -> AbstractContextManager[Any]:
@@ -39,13 +38,27 @@ def _resolved_passes_undecided_transactions() -> AbstractContextManager[Any]:
 
 def _rows_of_migrations_are_taken() -> AbstractContextManager[Any]:
     stack = ExitStack()
-    for module in ("row_reader", "row_scan"):
-        stack.enter_context(patch(f"source.sharded.{module}.from_migrate", lambda entry: False))
+    for module in ("shard_row_reader", "row_scan"):
+        stack.enter_context(patch(f"source.sharded.rows.{module}.from_migrate", lambda entry: False))
     return stack
 
 
 def _an_insert_may_come_before_the_delete_of_its_time() -> AbstractContextManager[Any]:
-    return patch("source.sharded.merge._in_turn", lambda of_shards, _: list(chain.from_iterable(of_shards)))
+    return patch("source.sharded.rows.row_places._turns", lambda headers: [b"01"] * len(headers))
+
+
+def _rows_of_two_shards_have_one_position() -> AbstractContextManager[Any]:
+    return patch("source.sharded.rows.row_places.digits_of", lambda shard: "0" * 14)
+
+
+def _a_watermark_forgets_an_idle_shard() -> AbstractContextManager[Any]:
+    """It is as far as the shards are in which something waits."""
+
+    def resolved(points: Mapping[str, StreamPoint]) -> ClusterTime:
+        busy = [point for point in points.values() if point.waiting_ts is not None]
+        return min(point.complete_ts for point in busy or points.values())
+
+    return patch("source.sharded.watch.resolved", resolved)
 
 
 def _superseded_drops_are_taken() -> AbstractContextManager[Any]:
@@ -107,6 +120,9 @@ CLUSTER_BUGS: Mapping[str, Bug] = {
     "an insert may come before the delete of its time": Bug(
         _an_insert_may_come_before_the_delete_of_its_time, 110, sharded=True
     ),
+    "rows of two shards have one position": Bug(_rows_of_two_shards_have_one_position, 30, sharded=True, sink="files"),
+    "a watermark forgets an idle shard": Bug(_a_watermark_forgets_an_idle_shard, 30, sharded=True, sink="files"),
+    "a migration is told as inserts": Bug(_rows_of_migrations_are_taken, 30, sharded=True, sink="topics"),
     "superseded drops are taken": Bug(_superseded_drops_are_taken, 30, sharded=True),
     "shards to which chunks moved are no holders": Bug(_shards_to_which_chunks_moved_are_no_holders, 200, sharded=True),
     "what is kept of folded DDLs forgets new UUIDs": Bug(

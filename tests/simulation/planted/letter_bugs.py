@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
 from sink.mongodb.letters.dead_letter import row_of
 from sink.mongodb.letters.open_letters import OpenLetters
@@ -42,10 +43,10 @@ def _a_refused_row_has_no_letter() -> AbstractContextManager[Any]:
 def _a_letter_is_closed_before_its_row_is_written() -> AbstractContextManager[Any]:
     rows_of_now = OpenLetters.rows_of_now
 
-    def closed_first(self: OpenLetters) -> Iterator[RowChange]:
-        for change in rows_of_now(self):
+    def closed_first(self: OpenLetters) -> Iterator[tuple[RowChange, ClusterTime]]:
+        for row in rows_of_now(self):
             self.close()
-            yield change
+            yield row
 
     return patch.object(OpenLetters, "rows_of_now", closed_first)
 
@@ -53,8 +54,8 @@ def _a_letter_is_closed_before_its_row_is_written() -> AbstractContextManager[An
 def _a_held_row_that_is_gone_stays() -> AbstractContextManager[Any]:
     rows_of_now = OpenLetters.rows_of_now
 
-    def without_deletes(self: OpenLetters) -> Iterator[RowChange]:
-        return (change for change in rows_of_now(self) if change.type is not RowType.DELETE)
+    def without_deletes(self: OpenLetters) -> Iterator[tuple[RowChange, ClusterTime]]:
+        return (row for row in rows_of_now(self) if row[0].type is not RowType.DELETE)
 
     return patch.object(OpenLetters, "rows_of_now", without_deletes)
 

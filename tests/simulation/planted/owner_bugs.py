@@ -10,9 +10,9 @@ from typing import Any
 from unittest.mock import patch
 
 import owner.ddl.barrier
-import owner.decision
+import owner.decision.decide
+import owner.decision.recopy
 import owner.owner
-import owner.recopy
 import owner.tables.wishes
 import processor.changefeed_processor
 import processor.job_ends
@@ -26,7 +26,7 @@ from coordination.etcd.protocol import Delete
 from coordination.fenced import FencedStore
 from coordination.session import Session
 from owner.ddl.execution import Apply, Observed, RecordExecuting, next_step
-from owner.decision import PublishBarrier, RecordDdls
+from owner.decision.decide import PublishBarrier, RecordDdls
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.node_standings import NodeStandings
 from owner.tables.progress import Floor, NodeState, TableProgress
@@ -76,7 +76,7 @@ def _a_ddl_holds_nothing_while_it_runs() -> AbstractContextManager[Any]:
 
 
 def _barrier_passes_ddls_that_are_not_recorded() -> AbstractContextManager[Any]:
-    decide = owner.decision.decide
+    decide = owner.decision.decide.decide
 
     def decided(*arguments: Any, **named: Any) -> Any:
         decision = decide(*arguments, **named)
@@ -134,7 +134,7 @@ def _ddl_runs_before_it_is_recorded_as_executing() -> AbstractContextManager[Any
             return Apply(step.record)
         return step
 
-    return patch("owner.decision.next_step", stepped)
+    return patch("owner.decision.decide.next_step", stepped)
 
 
 def _ddls_are_done_again_without_a_look() -> AbstractContextManager[Any]:
@@ -192,7 +192,7 @@ def _drops_do_not_wait_for_the_node_of_a_stopped_table() -> AbstractContextManag
 
 
 def _refused_ddls_hold_the_checkpoint() -> AbstractContextManager[Any]:
-    return patch("owner.decision.not_awaited", lambda records, counts, waiting, passed: frozenset())
+    return patch("owner.decision.decide.not_awaited", lambda records, counts, waiting, passed: frozenset())
 
 
 def _nodes_obey_a_stop_only_by_their_report() -> AbstractContextManager[Any]:
@@ -211,7 +211,7 @@ def _versions_are_dropped_up_to_the_checkpoint() -> AbstractContextManager[Any]:
 
 
 def _a_stopped_table_that_ends_is_renamed_first() -> AbstractContextManager[Any]:
-    return patch("owner.decision._as_it_can_be", lambda record, waiting, checkpoints: record)
+    return patch("owner.decision.decide._as_it_can_be", lambda record, waiting, checkpoints: record)
 
 
 def _a_table_goes_on_when_its_end_is_released() -> AbstractContextManager[Any]:
@@ -224,12 +224,12 @@ def _a_table_goes_on_when_its_end_is_released() -> AbstractContextManager[Any]:
 
 
 def _what_a_release_creates_is_no_straggler() -> AbstractContextManager[Any]:
-    return patch("owner.decision.after_release", lambda *_, **__: {})
+    return patch("owner.decision.decide.after_release", lambda *_, **__: {})
 
 
 def _own_ddls_overtake_those_of_the_source() -> AbstractContextManager[Any]:
-    places = owner.recopy.places
-    return patch("owner.recopy.places", lambda barrier, highest, recorded: places(barrier, highest, ()))
+    places = owner.decision.recopy.places
+    return patch("owner.decision.recopy.places", lambda barrier, highest, recorded: places(barrier, highest, ()))
 
 
 def _a_table_enters_while_its_node_has_it() -> AbstractContextManager[Any]:
@@ -266,11 +266,11 @@ def _a_table_that_fails_is_moved_again_and_again() -> AbstractContextManager[Any
         }
         return wished(replace(wishes, stragglers={**wishes.stragglers, **there}), *args, **more)
 
-    return patch("owner.decision.wished", anywhere)
+    return patch("owner.decision.decide.wished", anywhere)
 
 
 def _a_lost_table_is_copied_as_it_was_known() -> AbstractContextManager[Any]:
-    return patch("owner.recopy._may_lack_ddl", lambda *_: False)
+    return patch("owner.decision.recopy._may_lack_ddl", lambda *_: False)
 
 
 OWNER_BUGS: Mapping[str, Bug] = {

@@ -1,9 +1,9 @@
-"""Bugs with unique indexes. Where nothing else goes wrong, no row may meet another one that has its value (`Judge.taken`)."""
+"""Bugs with unique indexes and capped tables. Where nothing else goes wrong, no row may meet another one that has its value (`Judge.taken`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -11,6 +11,7 @@ from changefeed.documents.row_key import row_key
 from changefeed.table import TableSchema
 from processor.task.rows.shuffle import dependent, unique_indexes
 from sink.dependence import Dependence
+from sink.mongodb.rows import bulk_plan
 from sink.mongodb.rows.bulk_plan import Batch, phase
 from sink.row import RowChange
 from tests.simulation.planted.bug import Bug
@@ -71,6 +72,17 @@ def _inserts_come_before_deletes() -> AbstractContextManager[Any]:
     return patch("sink.mongodb.rows.bulk_plan._DELETES_FIRST", (0, 1, 2))
 
 
+def _an_insert_comes_before_the_delete_of_a_capped_table() -> AbstractContextManager[Any]:
+    levels_of = bulk_plan._dependent_levels
+
+    def inserts_first(rows: list[RowChange], dependences: list[Dependence], levels: list[list[Batch]]) -> None:
+        capped = any(each.capped for each in dependences)
+        with patch.object(bulk_plan, "_DELETES_FIRST", (0, 1, 2)) if capped else nullcontext():
+            levels_of(rows, dependences, levels)
+
+    return patch.object(bulk_plan, "_dependent_levels", inserts_first)
+
+
 UNIQUE_BUGS: Mapping[str, Bug] = {
     "rows of unique indexes do not depend on each other": Bug(
         _rows_of_unique_indexes_do_not_depend_on_each_other, 10, unique=True, faults=False
@@ -88,4 +100,9 @@ UNIQUE_BUGS: Mapping[str, Bug] = {
         _a_value_is_taken_before_an_earlier_change_frees_it, 10, unique=True, faults=False
     ),
     "inserts come before deletes": Bug(_inserts_come_before_deletes, 10, unique=True, faults=False),
+}
+FULL_BUGS: Mapping[str, Bug] = {
+    "an insert comes before the delete of a capped table": Bug(
+        _an_insert_comes_before_the_delete_of_a_capped_table, 3, full=True, faults=False
+    ),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -29,20 +28,15 @@ from tests.simulation.source.row_keys import as_key, between, in_order, ordered
 from tests.simulation.source.server import SourceServer
 from tests.simulation.source.tables import Table
 
-_cursors, _sessions = count(1), count(1)
 _REPLY = 100
 """The most events in a reply."""
 _CLIENT_WAITS = 30.0
 _ALL = 1 << 30
 
 
-def next_cursor() -> int:
-    return next(_cursors)
-
-
 class Session:
-    def __init__(self) -> None:
-        self.session_id = {"id": next(_sessions)}
+    def __init__(self, client: SourceClient) -> None:
+        self.session_id = {"id": client.next_number()}
         self.operation_time: Timestamp | None = None
         self.cluster_time: Mapping[str, Any] | None = None
 
@@ -79,13 +73,17 @@ class SourceClient:
         return Database(self, db)
 
     def start_session(self, **_: object) -> Session:
-        return Session()
+        return Session(self)
 
     def server_info(self) -> dict[str, Any]:
         self.travel()
         return {"versionArray": [*self.server.version, 5, 0]}
 
     def close(self) -> None: ...
+
+    def next_number(self) -> int:
+        """Of a cursor or session."""
+        return self.network.machine.new_number() + 1
 
     def travel(self) -> None:
         self.network.travel(self.network.source_down, "the source")
@@ -321,7 +319,7 @@ class Database:
             raise failure(
                 286, "Resume of change stream was not possible, as the resume point may no longer be in the oplog."
             )
-        cursor = next_cursor()
+        cursor = self._client.next_number()
         images = "fullDocumentBeforeChange" in asked
         stream = _Stream(self._client, start, _matcher(server, match), session=session, images=images)
         self._client.streams[cursor] = stream
@@ -380,16 +378,16 @@ class Database:
             raise failure(246, "snapshot unavailable")
         rows = table.rows_at(at)
         low, high = (in_order(_id(body[bound])) if bound in body else None for bound in ("min", "max"))
-        keys = between(rows, low, high)
+        keys = list(rows) if "max" in table.options else between(rows, low, high)
         if "filter" in body:
             keys = [key for key in keys if key == _id(body["filter"])]
-        cursor = next_cursor()
+        cursor = self._client.next_number()
         self._client.finds[cursor] = _Find(name, table, at, server.election, [rows[key] for key in keys])
         return self._found(cursor, body, "firstBatch")
 
     def _find_entries(self, body: Mapping[str, Any], *, majority: bool) -> RawBSONDocument:
         assert body["find"] == "oplog.rs"
-        client, cursor = self._client, next_cursor()
+        client, cursor = self._client, self._client.next_number()
         query = bson.decode(bson.encode(body.get("filter", {})))
         backwards = dict(body.get("sort", {})).get("$natural") == -1
         left = body.get("limit") or _ALL

@@ -15,7 +15,6 @@ import bson
 from bson.binary import Binary
 from bson.timestamp import Timestamp
 
-from changefeed.capture import OF_A_SHARD
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from tests.simulation.source.row_diff import described
@@ -28,6 +27,7 @@ MULTI_OP = 1
 _SESSION = Binary(bytes.fromhex("c3afb3") + b"\0" * 13, 4)
 _USER = Binary(b"\xe3" * 32, 0)
 _IN_TRANSACTIONS = ("create", "createIndexes")
+_DIGITS_OF_A_SHARD = 24
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,11 @@ def place(ts: ClusterTime, index: int) -> Position:
     return Position(ts, f"{index:08X}")
 
 
+def shard_place(ts: ClusterTime, index: int) -> Position:
+    """Of a row of a cluster: behind all DDL of its time. The place that the product gives it depends on its shard."""
+    return Position(ts, f"01{index:022X}")
+
+
 def single(ts: ClusterTime, term: int, operation: Operation, session: Document) -> Entry:
     return entry(ts, term, session, operation.body(), shown=_shown([operation], ts))
 
@@ -182,9 +187,11 @@ def stream_token(position: Position, ui: bytes | None) -> str:
 
 
 def placed(position: Position) -> Position:
-    """Translates a position of any capture to the form of this model."""
+    """Translates a position of any capture to the form of this model. Of a row of a cluster, its time alone is known."""
     token = position.token.upper()
-    if len(token) <= 8 or token.startswith(OF_A_SHARD):
+    if len(token.partition(".")[0]) == _DIGITS_OF_A_SHARD:
+        return position if token.startswith("00") else shard_place(position.ts, 0)
+    if len(token) <= 8:
         return Position(position.ts, token)
     if token[22:26] != "2C01":
         return Position(position.ts)

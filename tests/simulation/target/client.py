@@ -19,12 +19,14 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, OperationFailure
 
 from changefeed.table import TableName
+from sink.mongodb.rows.rows_ahead import ROWS_AHEAD
+from sink.mongodb.sync_marks import SYNC_POINTS
 from tests.simulation.clockwork.network import Network
 from tests.simulation.source.row_keys import as_key, between, in_order
 from tests.simulation.source.tables import ID_INDEX
 from tests.simulation.source.unique_index import conflict, is_unique, key_value
 from tests.simulation.target.ddl import COMMANDS, Definitions, same_primary
-from tests.simulation.target.letters import LETTERS
+from tests.simulation.target.letters import LETTERS, fits
 from tests.simulation.target.server import Collection, Row, TargetServer, duplicate, failure
 from tests.unit.sink.mongodb.rows import update_model
 
@@ -210,10 +212,13 @@ class _Database:
                 self._take_time_for_each(verb, body)
                 self._in_time()
                 return self._write(verb, body)
+            case "findAndModify":
+                self._in_time()
+                statement = {"q": body["query"], "u": body["update"], "upsert": body["upsert"]}
+                self._server.machine.count("target: table noted as ahead")
+                return {"value": self._server.sync.update(TableName(self._db, body[verb]), statement)}
             case "find":
-                name = TableName(self._db, body[verb])
-                found = self._server.letters.find(body["filter"]) if name == LETTERS else self._found(name, body)
-                return {"cursor": {"firstBatch": list(islice(found, body.get("limit")))}}
+                return {"cursor": {"id": Int64(0), "firstBatch": list(islice(self._shown(body), body.get("limit")))}}
             case "aggregate":
                 wanted = body["pipeline"][1]["$match"]
                 name = TableName(wanted["command.$db"], wanted["command.createIndexes"])
@@ -259,6 +264,19 @@ class _Database:
             low, high = (in_order(_decoded(find[bound])["_id"]) if bound in find else None for bound in ("min", "max"))
             keys = between(rows, low, high)
         return (RawBSONDocument(bson.encode(rows[key])) for key in keys if key in rows)
+
+    def _shown(self, find: Mapping[str, Any]) -> Iterator[Any]:
+        name = TableName(self._db, find["find"])
+        if find.get("readConcern", {}).get("level") == "snapshot":
+            return iter(self._found_at(find))
+        return self._server.letters.find(find["filter"]) if name == LETTERS else self._found(name, find)
+
+    def _found_at(self, find: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Of the records of letters and of tables ahead, as of the time of a mark."""
+        there = self._server.sync.history[find["readConcern"]["atClusterTime"]]
+        if TableName(self._db, find["find"]) == LETTERS:
+            return [letter for letter in there.letters if fits(letter, find["filter"])]
+        return list(self._server.sync.matching(there.ahead, find["filter"]))
 
     # transactions
 
@@ -313,8 +331,9 @@ class _Database:
                 self._in_time()
                 same_primary(self._server, election)
             try:
-                letter = name == LETTERS
-                matched = self._letter(kind, statement) if letter else self._one(name, kind, statement)
+                matched = self._special(name, kind, statement)
+                if matched is None:
+                    matched = self._one(name, kind, statement)
                 results.append({"ok": 1.0, "idx": number, "n": matched})
             except OperationFailure as refused:
                 results.append({"ok": 0.0, "idx": number, "n": 0, **(refused.details or {})})
@@ -326,7 +345,8 @@ class _Database:
         for error in errors:
             del error["idx"]
         reply: dict[str, Any] = {"n": sum(result["n"] for result in results), "ok": 1.0}
-        reply |= {"electionId": self._server.majority.term, "opTime": self._server.majority.newest.to_bson()}
+        written = self._server.majority.newest.to_bson()
+        reply |= {"electionId": self._server.majority.term, "opTime": written, "operationTime": written["ts"]}
         return reply | ({"writeErrors": errors} if errors else {})
 
     def _one(self, name: TableName, kind: str, statement: Mapping[str, Any]) -> int:
@@ -376,6 +396,16 @@ class _Database:
         self._put(name, key, after)
         server.judge.kept(table, key)
         return 1
+
+    def _special(self, name: TableName, kind: str, statement: Mapping[str, Any]) -> int | None:
+        """Of collections that are Sluice's own. None: of another one."""
+        if name == LETTERS:
+            return self._letter(kind, statement)
+        if name not in self._server.sync.kept:
+            return None
+        return (
+            self._server.sync_delete(name, statement) if kind == "delete" else self._server.sync_update(name, statement)
+        )
 
     def _letter(self, kind: str, statement: Mapping[str, Any]) -> int:
         letters, machine = self._server.letters, self._server.machine
@@ -428,6 +458,7 @@ class _Collection:
 
 _A_LITTLE = 1e-6
 _SAY_WHEN = frozenset({"insert", "update", "delete"})
+_OWN = frozenset({LETTERS.coll, SYNC_POINTS.coll, ROWS_AHEAD.coll})
 
 
 def _statements(db: str, verb: str, body: Mapping[str, Any]) -> Iterator[tuple[TableName, str, Mapping[str, Any]]]:
@@ -451,7 +482,7 @@ def _statements(db: str, verb: str, body: Mapping[str, Any]) -> Iterator[tuple[T
 
 def _of_each(statement: Mapping[str, Any], coll: str) -> Iterator[Mapping[str, Any]]:
     """A server may end between two of the rows that one statement deletes."""
-    among = None if coll == LETTERS.coll else _decoded(statement["q"])["_id"]
+    among = None if coll in _OWN else _decoded(statement["q"])["_id"]
     if isinstance(among, dict) and "$in" in among:
         yield from ({**statement, "q": {"_id": key}} for key in among["$in"])
     else:

@@ -48,7 +48,7 @@ class Letters:
         return (RawBSONDocument(bson.encode(letter)) for letter in self.matching(condition))
 
     def matching(self, condition: Mapping[str, Any]) -> list[Letter]:
-        return [letter for _, letter in sorted(self._kept.items()) if _fits(letter, condition)]
+        return [letter for _, letter in sorted(self._kept.items()) if fits(letter, condition)]
 
     def update(self, statement: Mapping[str, Any], now: float) -> int:
         """Writes a letter, or renews it; or the note of a row that had one."""
@@ -100,9 +100,9 @@ def _value(expression: Any, letter: Letter, now: datetime) -> Any:
     return expression
 
 
-def _fits(letter: Letter, condition: Mapping[str, Any]) -> bool:
+def fits(letter: Letter, condition: Mapping[str, Any]) -> bool:
     return all(
-        any(_fits(letter, each) for each in wanted) if name == "$or" else _holds(letter, name, wanted)
+        any(fits(letter, each) for each in wanted) if name == "$or" else _holds(letter, name, wanted)
         for name, wanted in condition.items()
     )
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from pymongo.errors import OperationFailure
 
 from changefeed.table import TableId, TableName
+from sink.mongodb.rows.rows_ahead import ROWS_AHEAD
+from sink.mongodb.sync_marks import SYNC_POINTS
 from tests.simulation.clockwork.machine import Machine, Thread, Violation
 from tests.simulation.clockwork.network import Network
 from tests.simulation.clockwork.substitutes import Waiters
@@ -21,6 +23,7 @@ from tests.simulation.source.tables import ID_INDEX
 from tests.simulation.source.unique_index import duplicate_in, is_unique, key_value
 from tests.simulation.target.letters import Letters
 from tests.simulation.target.majority import Majority
+from tests.simulation.target.sync_records import AlreadyDone, Snapshot, SyncRecords
 
 Row = dict[str, Any]
 
@@ -38,6 +41,9 @@ class Collection:
     """Rows of another client whose keys the source never has: they stay."""
 
     def keep(self, key: Any, row: Row | None, majority: Majority) -> None:
+        if "max" in self.options:
+            self._keep_in_order(key, row, majority)
+            return
         before = self.rows.pop(key, None)
         if row is not None:
             self.rows[key] = row
@@ -46,6 +52,22 @@ class Collection:
             self.rows.pop(key, None)
             if before is not None:
                 self.rows[key] = before
+
+        majority.lacks(undo)
+
+    def _keep_in_order(self, key: Any, row: Row | None, majority: Majority) -> None:
+        """A capped collection that is full drops its oldest row for a new one. An update leaves a row in its place."""
+        before = dict(self.rows)
+        if row is None:
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = row
+        while len(self.rows) > self.options["max"]:
+            del self.rows[next(iter(self.rows))]
+
+        def undo() -> None:
+            self.rows.clear()
+            self.rows |= before
 
         majority.lacks(undo)
 
@@ -86,6 +108,9 @@ class Judge(Protocol):
 
     def build_is_sent(self, thread: Thread, name: TableName) -> None: ...
 
+    def sync_point(self, record: Mapping[str, Any], there: Snapshot) -> None:
+        """Called when a record says that the source and the target, `there`, are equal."""
+
     def ddl(
         self, thread: Thread, copies: TableId | None, name: TableName, what: str, *, late: bool = False
     ) -> DdlEffect:
@@ -104,6 +129,7 @@ class TargetServer:
         self.wire = machine.random.choice((17, 25))
         self.majority = Majority(machine)
         self.letters = Letters(self.majority)
+        self.sync = SyncRecords(self.majority)
         self.reached: Callable[[str], None] = lambda point: None
         """Called where an accident does most harm."""
         self.slow_ddl = self.slow_rows = self.slow_builds = 0.0
@@ -121,6 +147,28 @@ class TargetServer:
         """Collections whose rows meet a bug, so that nothing says whose fault the failure is."""
         self.builds_that_wait: dict[object, TableName] = {}
         """The tables of commands that are to build indexes and have not begun."""
+
+    def sync_update(self, name: TableName, statement: Mapping[str, Any]) -> int:
+        """A mark's time is that of its write: the target as of then can be read later. The judge looks at each record that says that it is done."""
+        try:
+            record = self.sync.update(name, statement)
+        except AlreadyDone:
+            raise duplicate(ID_INDEX, {"_id": statement["q"]["_id"]}) from None
+        if record is None:
+            return 0
+        if record.get("done"):
+            self.machine.count("sync point: done")
+            assert self.judge is not None
+            self.judge.sync_point(record, self.sync.history[record["target"]["at"]])
+        elif name == SYNC_POINTS:
+            self.machine.count("sync point: marked")
+            rows = {name: dict(collection.rows) for name, collection in self.collections.items()}
+            letters, ahead = tuple(self.letters.matching({})), tuple(self.sync.kept[ROWS_AHEAD].values())
+            self.sync.history[self.majority.newest.to_bson()["ts"]] = Snapshot(rows, letters, ahead)
+        return 1
+
+    def sync_delete(self, name: TableName, statement: Mapping[str, Any]) -> int:
+        return self.sync.delete(name, statement["q"])
 
     def refuses_row(self, name: TableName, key: Any) -> bool:
         return name.coll in self.refuses_rows_of or (name.coll, key) in self.refuses_key

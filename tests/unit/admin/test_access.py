@@ -6,55 +6,77 @@ from pathlib import Path
 
 import pytest
 
-from admin.access import Access, AccessToken, Guard, TokenFile, read_tokens
+from admin.access import Access, AccessToken, Caller, Credentials, Guard, TokenFile, read_tokens
 from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted
 from credentials.redaction import redacted, reveal
 
 _VIEWER, _OPERATOR = "v" * 32, "o" * 32
-_TOKENS = (AccessToken(Access.VIEWER, _VIEWER), AccessToken(Access.OPERATOR, _OPERATOR))
+_TOKENS = (AccessToken(Access.VIEWER, _VIEWER, "dashboard"), AccessToken(Access.OPERATOR, _OPERATOR, "maria"))
 _GUARD = Guard(lambda: _TOKENS)
 
 
-def _bearing(secret: str) -> list[tuple[str, str | bytes]]:
-    return [("user-agent", "grpc"), ("authorization", f"Bearer {secret}")]
+def _caller(secret: str) -> Caller:
+    return _GUARD.caller(Credentials(token=secret, certificate="laptop", address="10.0.0.7"))
 
 
 def test_a_viewer_reads_and_an_operator_does_everything() -> None:
-    _GUARD.demand(Access.VIEWER, _bearing(_VIEWER))
-    _GUARD.demand(Access.VIEWER, _bearing(_OPERATOR))
-    _GUARD.demand(Access.OPERATOR, _bearing(_OPERATOR))
-    with pytest.raises(NotPermitted, match="needs the role operator, and the given token has the role viewer"):
-        _GUARD.demand(Access.OPERATOR, _bearing(_VIEWER))
+    _caller(_VIEWER).demand(Access.VIEWER)
+    _caller(_OPERATOR).demand(Access.VIEWER)
+    _caller(_OPERATOR).demand(Access.OPERATOR)
+    with pytest.raises(NotPermitted, match="needs the role operator, and the token of dashboard has the role viewer"):
+        _caller(_VIEWER).demand(Access.OPERATOR)
+
+
+def test_a_caller_is_named_by_its_token_or_else_by_its_certificate() -> None:
+    assert _caller(_OPERATOR) == Caller(name="maria", access=Access.OPERATOR, address="10.0.0.7")
+    assert Guard().caller(Credentials(token=_VIEWER, certificate="laptop")).name == "laptop"
+    assert Guard().caller(Credentials(address="127.0.0.1")) == Caller(
+        name="anonymous", access=Access.OPERATOR, address="127.0.0.1"
+    )
 
 
 @pytest.mark.parametrize("secret", ["", "v" * 31, "v" * 33, _VIEWER.upper(), "é" * 32])
 def test_a_token_that_is_not_known_lets_nobody_in(secret: str) -> None:
     with pytest.raises(NotAuthenticated, match="does not know the token"):
-        _GUARD.demand(Access.VIEWER, _bearing(secret))
+        _caller(secret)
 
 
-@pytest.mark.parametrize("metadata", [[], [("authorization", _VIEWER)], [("authorization", f"Basic {_VIEWER}")]])
-def test_no_token_lets_nobody_in(metadata: list[tuple[str, str | bytes]]) -> None:
+def test_no_token_lets_nobody_in() -> None:
     with pytest.raises(NotAuthenticated, match="requires a token"):
-        _GUARD.demand(Access.VIEWER, metadata)
+        _GUARD.caller(Credentials(certificate="laptop"))
 
 
 def test_without_tokens_everybody_is_an_operator() -> None:
-    Guard().demand(Access.OPERATOR, [])
+    Guard().caller(Credentials()).demand(Access.OPERATOR)
 
 
-def test_a_token_file_holds_roles_and_tokens() -> None:
-    tokens = read_tokens(f"# ops\noperator:{_OPERATOR}\n\nviewer:{_VIEWER}\n", name="tokens")
-    assert tokens == (AccessToken(Access.OPERATOR, _OPERATOR), AccessToken(Access.VIEWER, _VIEWER))
+def test_a_token_file_holds_names_roles_and_tokens() -> None:
+    tokens = read_tokens(f"# ops\nmaria:operator:{_OPERATOR}\n\nci@n1:viewer:{_VIEWER}:x\n", name="tokens")
+    assert tokens == (
+        AccessToken(Access.OPERATOR, _OPERATOR, "maria"),
+        AccessToken(Access.VIEWER, f"{_VIEWER}:x", "ci@n1"),
+    )
+
+
+def test_a_token_without_a_name_is_named_after_its_line() -> None:
+    tokens = read_tokens(f"# ops\noperator:{_OPERATOR}\nviewer:{_VIEWER}:x\n", name="tokens")
+    assert tokens == (
+        AccessToken(Access.OPERATOR, _OPERATOR, "line-2"),
+        AccessToken(Access.VIEWER, f"{_VIEWER}:x", "line-3"),
+    )
 
 
 def test_a_wrong_token_file_names_its_lines_and_no_token() -> None:
     with pytest.raises(ConfigurationError) as refused:
-        read_tokens(f"admin:{_VIEWER}\nviewer:short\n{_OPERATOR}\n", name="tokens")
+        read_tokens(
+            f"admin:{_VIEWER}\nviewer:short\n{_OPERATOR}\nma ria:viewer:{_VIEWER}\nx:admin:{_VIEWER}\n", name="tokens"
+        )
     assert [problem.partition(":")[0] for problem in refused.value.problems] == [
         "tokens line 1",
         "tokens line 2",
         "tokens line 3",
+        "tokens line 4",
+        "tokens line 5",
     ]
     assert not any(secret in str(refused.value) for secret in (_VIEWER, _OPERATOR, "short\n"))
     with pytest.raises(ConfigurationError, match="contains no token"):

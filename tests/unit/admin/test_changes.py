@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 from admin.cluster_reader import Changes, ClusterReader, ServingNode
 from changefeed.lifecycle import ErrorReport
-from coordination.etcd.memory import MemoryEtcd
 from coordination.layout import Layout
 from coordination.mirror import Mirror
+from tests.memory_etcd import MemoryEtcd
 from tests.until import PATIENCE_SECONDS
 
 
@@ -20,7 +20,7 @@ class _Call:
         self._over = over
         self.callbacks: list[Callable[[], None]] = []
 
-    def add_callback(self, callback: Callable[[], None]) -> bool:
+    def when_over(self, callback: Callable[[], None]) -> bool:
         self.callbacks.append(callback)
         return not self._over
 
@@ -28,7 +28,7 @@ class _Call:
 def _changes(call: _Call, stopping: threading.Event | None = None) -> Changes:
     """It polls once an hour: an earlier return means that a change woke it."""
     reader = ClusterReader(Mirror(MemoryEtcd().connect(), "/"), Layout("c"))
-    return Changes(reader, call, stopping or threading.Event(), lambda: None, timedelta(hours=1))
+    return Changes(reader, call.when_over, stopping or threading.Event(), lambda: None, timedelta(hours=1))
 
 
 def test_what_is_there_is_told_at_once() -> None:
@@ -60,7 +60,7 @@ def test_a_node_that_can_no_longer_write_wakes_the_stream_though_nothing_changes
     troubles: list[ErrorReport | None] = [None]
     serving = ServingNode(unwritable=lambda: troubles[-1])
     reader = ClusterReader(Mirror(MemoryEtcd().connect(), "/"), Layout("c"), serving)
-    watched = Changes(reader, _Call(), threading.Event(), lambda: None, timedelta(milliseconds=10))
+    watched = Changes(reader, _Call().when_over, threading.Event(), lambda: None, timedelta(milliseconds=10))
     assert watched.wait()
     troubles.append(ErrorReport(code="coordination_full", message="full", retryable=True, at=datetime.now(UTC)))
     assert watched.wait()

@@ -35,6 +35,8 @@ def test_the_counters_of_a_removed_changefeed_go_away_and_start_anew_if_it_comes
         metrics.window_done(changefeed, tally, timedelta(1), failed=True)
         metrics.chunks_copied(changefeed, [chunk])
     assert set(map(frozenset, counted(metrics).values())) == {frozenset({HERE, GONE})}
+    samples = {sample.name for family in metrics.registry.collect() for sample in family.samples}
+    assert not any(name.endswith("_created") for name in samples)
     metrics.keep({HERE})
     assert set(map(frozenset, counted(metrics).values())) == {frozenset({HERE})}
     metrics.chunks_copied(GONE, [chunk])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 from changefeed import errors
 from changefeed.errors import ConfigurationError, RetryableError, SluiceError
@@ -29,6 +30,13 @@ def test_the_docstring_draws_each_error() -> None:
     undrawn = [kind.code for kind in _KINDS if kind.code not in errors.__doc__ and kind.__name__ not in errors.__doc__]
 
     assert undrawn == []
+
+
+def test_the_handbook_explains_each_error() -> None:
+    page = (Path(errors.__file__).parents[1] / "docs" / "reference" / "errors.md").read_text()
+    bases = {"error", "retryable", "permanent"}
+
+    assert [kind.code for kind in _KINDS if kind.code not in bases and f"`{kind.code}`" not in page] == []
 
 
 def test_a_retryable_error_says_when_to_try_again() -> None:

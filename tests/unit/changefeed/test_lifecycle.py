@@ -35,8 +35,8 @@ from changefeed.lifecycle import (
     Sign,
     State,
     back_off,
-    check_invariants,
 )
+from tests.invariants import check_lifecycle
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 RETRYABLE = ErrorReport.of(SinkUnavailable("no primary"), NOW)
@@ -61,7 +61,7 @@ IN_STATE = {
 
 def step(before: Lifecycle, event: Event, now: datetime = NOW) -> Lifecycle:
     after = before.after(event, now=now, random=Random(5))
-    check_invariants(after)
+    check_lifecycle(after)
     return after
 
 
@@ -192,7 +192,7 @@ def test_an_unknown_error_code_is_handled_by_its_retryable_flag() -> None:
 def test_a_lifecycle_round_trips_through_json(lifecycle: Lifecycle) -> None:
     adapter = TypeAdapter(Lifecycle)
 
-    check_invariants(lifecycle)
+    check_lifecycle(lifecycle)
     assert adapter.validate_json(adapter.dump_json(lifecycle)) == lifecycle
 
 
@@ -206,7 +206,7 @@ class AnyLife(RuleBasedStateMachine):
     def happens(self, event: Event) -> None:
         before = self.lifecycle
         self.lifecycle = before.after(event, now=self.now, random=self.random)
-        check_invariants(self.lifecycle)
+        check_lifecycle(self.lifecycle)
         if self.lifecycle.state is not before.state:
             assert self.lifecycle.since_at == self.now
         assert before.state is not State.REMOVED or self.lifecycle == before

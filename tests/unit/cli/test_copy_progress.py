@@ -97,7 +97,7 @@ def test_a_changefeed_with_rows_that_the_target_refuses_does_not_look_normal() -
     letters = LetterTotals(count=3, bytes=1_500, since=NOW)
     told, line = shown(replace(known, status=replace(known.status, letters=letters)))
     assert (told["state"], told["error"], told["rows rejected"]) == (
-        "warning",
+        "warning, 3 rows rejected",
         "row_rejected",
         "3 (1.5 kB of dead letters)",
     )

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.options import Flag
-from cli.command import Commands
-from cli.commands.changefeed import create, validate
+from cli.commands.configured import create, validate
 from cli.flags import Given, options_of
 from node.configuration import NodeConfiguration
 
@@ -27,7 +27,7 @@ def given(model: type[BaseModel], *flags: str) -> Given:
     def command(*, given: Given) -> None:
         found.append(given)
 
-    app = Commands()
+    app = typer.Typer()
     app.command()(command)
     answer = CliRunner().invoke(app, list(flags))
     assert answer.exit_code == 0, answer.output
@@ -80,7 +80,7 @@ def test_validate_takes_every_flag_of_a_changefeed_that_create_takes() -> None:
 
 
 def test_a_flag_keeps_what_the_file_has_beside_it(tmp_path: Path) -> None:
-    from cli.commands.changefeed import _written
+    from cli.commands.configured import _written
 
     file = tmp_path / "feed.yaml"
     file.write_text(

@@ -9,7 +9,8 @@ import pytest
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli import cells
-from cli.output import Column, Output, plain, print_messages
+from cli.output import Output, plain, print_messages
+from cli.tables import Column
 
 
 def test_an_absent_value_is_null_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +32,14 @@ def test_plain_values_name_every_field_and_need_no_protobuf() -> None:
     assert (shown["state"], shown["lag"], shown["tables"]) == ("warning", 1.5, 3)
     assert shown["configuration"] == {"id": "f"}
     assert (shown["error"], shown["checkpoint"], shown["copy"]) == (None, "", None)
-    assert list(shown) == [field.name for field in pb.Changefeed.DESCRIPTOR.fields]
+    times = {"checkpoint_time", "resolved_time"}
+    assert [name for name in shown if name not in times] == [field.name for field in pb.Changefeed.DESCRIPTOR.fields]
+
+
+def test_a_position_is_exact_and_has_its_time_beside_it() -> None:
+    shown = plain(pb.Table(checkpoint="1795224774.9/8264", barrier=""))
+    assert (shown["checkpoint"], shown["checkpoint_time"]) == ("1795224774.9/8264", "2026-11-21T01:32:54Z")
+    assert (shown["barrier"], shown["barrier_time"]) == ("", None)
 
 
 def test_a_pipe_gets_every_column_whole(capsys: pytest.CaptureFixture[str]) -> None:

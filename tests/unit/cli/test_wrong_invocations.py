@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ _WRONG: list[tuple[list[str], str]] = [
     (["changefeed", "creat"], "Did you mean"),
     (["changefeed", "query"], "Missing argument 'CHANGEFEED'"),
     (["changefeed", "pause"], "Missing argument 'CHANGEFEED'"),
-    (["changefeed", "list", "-o", "xml"], "'xml' is not one of 'table', 'json', 'yaml'"),
+    (["changefeed", "list", "-o", "xml"], "'xml' is not one of table, wide, name, json, yaml"),
     (["changefeed", "list", "--serve", "a:1"], "No such option"),
     (["changefeed", "create"], "give a configuration file, or --id, --source and --sink"),
     (["changefeed", "create", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
@@ -26,11 +25,11 @@ _WRONG: list[tuple[list[str], str]] = [
     (["changefeed", "create", "--id", "f g", *_URIS], "id: found 'f g'; write up to 64 letters, digits"),
     (
         ["changefeed", "create", "--id", "f", "--source", "db1", "--sink", "mongodb://b"],
-        "source: found a text without ://",
+        "source: found a text without ://; write a URI that begins with mongodb://, mongodb+srv://\n",
     ),
     (
         ["changefeed", "create", "--id", "f", "--source", "mysql://a", "--sink", "mongodb://b"],
-        "found the scheme 'mysql'",
+        "source: found the scheme 'mysql'; allowed are mongodb://, mongodb+srv://\n",
     ),
     (
         ["changefeed", "create", "--id", "f", "--source", "mongodb://a", "--sink", "mongodb://a"],
@@ -49,15 +48,12 @@ _WRONG: list[tuple[list[str], str]] = [
     (["changefeed", "update", "f"], "give one configuration file to update"),
     (["changefeed", "update", "f", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
     (["changefeed", "update", "f", "--version", "-1"], "'--version'"),
-    (["changefeed", "remove", "f"], "There is no terminal to ask on; confirm with --yes."),
-    (["changefeed", "finalize", "f"], "There is no terminal to ask on; confirm with --yes."),
-    (["changefeed", "resume", "f", "--start", "now"], "There is no terminal to ask on; confirm with --yes."),
     (["changefeed", "list", "--cert", "c.pem"], "--cert and --key need TLS; give --ca as well"),
     (["changefeed", "list", "--ca", "nowhere.pem"], "nowhere.pem: cannot be read: No such file or directory"),
     (["changefeed", "list", "--ca", "c.pem", "--cert", "c.pem"], "--cert and --key belong together"),
     (["changefeed", "list", "--token-file", "nowhere"], "nowhere: cannot be read: No such file or directory"),
-    (["node", "drain", "n1"], "There is no terminal to ask on; confirm with --yes."),
-    (["node", "resign"], "There is no terminal to ask on; confirm with --yes."),
+    (["verify", "f", "--parallelism", "65"], "65 is not at most 64"),
+    (["verify", "f", "--parallelism", "many"], "'many' is not a number"),
     (["table", "move", "f", "shop.orders"], "Missing argument 'NODE'"),
     (["ddl", "list"], "Missing argument 'CHANGEFEED'"),
     (["server", "--config", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
@@ -79,7 +75,7 @@ _WRONG: list[tuple[list[str], str]] = [
     (["server", "--etcd-user", "root"], "etcd: found user or password_file without the other"),
     (["server", "--spark-conf", "spark.driver.memory"], "--spark-conf: found 'spark.driver.memory'; write key=value"),
     (["server", "--grace", "0"], "grace: found 0.0; write a number of seconds from 1 to 86400"),
-    (["server", "--log-format", "xml"], "'xml' is not one of 'console', 'json'"),
+    (["server", "--log-format", "xml"], "'xml' is not one of console, json"),
     (["server", "--name", "n 1"], "name: found 'n 1'; write up to 64 letters"),
 ]
 
@@ -115,16 +111,3 @@ def test_a_configuration_in_the_home_directory_must_be_one(tmp_path: Path) -> No
     answer = CliRunner().invoke(app, ["node", "list"], env={"SLUICE_CONFIG": str(file)})
     assert answer.exit_code == 2
     assert f"{file}: unknown key 'servre'; allowed are server, token_file, ca, cert, key" in answer.stderr
-
-
-def test_help_of_every_command_shows_an_example() -> None:
-    for command in ("changefeed create", "changefeed watch", "node drain", "table move", "ddl list", "server"):
-        shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"TERMINAL_WIDTH": "100"})
-        assert shown.exit_code == 0
-        assert f"sluice {command}" in shown.stdout.partition("Usage:")[2].partition("\n")[2], command
-
-
-def test_help_tells_what_an_option_takes_in_words() -> None:
-    for command in ("", "changefeed create", "changefeed update", "table move", "node drain", "verify", "server"):
-        shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"TERMINAL_WIDTH": "120"}).stdout
-        assert not re.findall(r"<(?:str|bool|int|int range|float|path|list\[\w+\])>", shown), command

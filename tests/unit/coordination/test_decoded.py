@@ -10,12 +10,12 @@ from changefeed.records.node import AssignedTable, Assignment, NodeId, NodeRecor
 from changefeed.records.requests import ChangefeedId, TableRequest, TableVerb
 from changefeed.table import TableId
 from coordination.decoded import Decoded
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import DeletePrefix, Put
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
 from coordination.parts import assignment_puts
 from coordination.view import View
+from tests.memory_etcd import MemoryEtcd
 
 LAYOUT = Layout("c")
 ORDERS = ChangefeedId("orders")

@@ -8,10 +8,10 @@ from changefeed.errors import CoordinationUnavailable, FencedError, OutcomeUnkno
 from changefeed.records.node import NodeId
 from changefeed.records.requests import ChangefeedId
 from coordination.election import Candidate, ElectedOwner, owner_in
-from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.layout import Layout
 from coordination.mirror import Mirror
+from tests.memory_etcd import MemoryClient, MemoryEtcd
 
 LAYOUT = Layout("c")
 AT_ONCE = timedelta(0)

@@ -16,7 +16,6 @@ from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableName, TableSchema
 from coordination import large_store, large_values
 from coordination.decoded import Decoded
-from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import DeletePrefix, KeyValue, Put
 from coordination.fenced import FencedStore
 from coordination.large_store import LargeWriter
@@ -24,6 +23,7 @@ from coordination.large_values import LARGE_BYTES, PIECE_BYTES, check_room, enco
 from coordination.layout import Layout, decode, encode
 from coordination.mirror import Mirror
 from coordination.view import View
+from tests.memory_etcd import MemoryClient, MemoryEtcd
 
 LAYOUT, FEED = Layout("c"), ChangefeedId("f")
 GROUP = LAYOUT.large(FEED)

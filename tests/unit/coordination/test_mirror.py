@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changefeed.errors import CoordinationRefused, CoordinationUnavailable, InvariantError
-from coordination.etcd.memory import MemoryClient, MemoryEtcd, MemoryWatch
 from coordination.etcd.protocol import Delete, Put, WatchUpdate
 from coordination.mirror import Mirror
 from coordination.view import Replica, View
+from tests.memory_etcd import MemoryClient, MemoryEtcd, MemoryWatch
 
 AT_ONCE = timedelta(0)
 PREFIX = "/s/"

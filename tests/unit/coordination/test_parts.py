@@ -13,10 +13,10 @@ from coordination.parts import (
     JoinedAssignment,
     JoinedReport,
     assignment_puts,
-    join_assignment,
     report_txns,
 )
 from coordination.view import KeyGroup
+from tests.joined import join_assignment
 from tests.unit.coordination.strategies import positions, tables
 
 AT = Position.parse("100.1/8264AB")

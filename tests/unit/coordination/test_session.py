@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from changefeed.errors import FencedError
 from changefeed.records.node import NodeId, NodeRecord, Role
-from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, decode
 from coordination.session import Session, SessionClock, open_session
+from tests.memory_etcd import MemoryClient, MemoryEtcd
 from tests.until import PATIENCE_SECONDS
 
 LAYOUT = Layout("c")

@@ -6,10 +6,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from changefeed.errors import CoordinationFull, CoordinationUnavailable
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Delete, Put
 from coordination.write_health import PATIENCE, WatchedEtcd, WriteRecord
 from credentials.logging import Interruption
+from tests.memory_etcd import MemoryEtcd
 
 FULL = CoordinationFull("full")
 LONG = PATIENCE.total_seconds()
@@ -158,3 +158,22 @@ def test_an_interruption_is_logged_when_it_begins_and_when_it_is_over() -> None:
     interruption.over()
     interruption.over()
     assert told == [("waits", "full"), ("goes_on", 3.0)]
+
+
+def test_an_interruption_that_lasts_is_logged_each_minute() -> None:
+    told: list[object] = []
+
+    class Log:
+        def warning(self, event: str, **facts: object) -> None:
+            told.append(facts.get("seconds", event))
+
+        def info(self, event: str, **facts: object) -> None:
+            told.append(event)
+
+    clock = Clock()
+    interruption = Interruption(Log(), "waits", "goes_on", clock)
+    for _ in range(150):
+        interruption.occurred(FULL)
+        clock.now += 1
+    interruption.over()
+    assert told == ["waits", 60, 120, "goes_on"]

@@ -70,6 +70,21 @@ def test_nobody_listens_to_strangers_unasked(tmp_path: Path) -> None:
         assert found.admin.address == "0.0.0.0:1"
 
 
+def test_strangers_see_the_console_only_with_a_token_over_tls(tmp_path: Path) -> None:
+    names = ("tokens", "cert", "key")
+    files = {name: tmp_path / name for name in names}
+    for path in files.values():
+        path.write_text("operator:0123456789abcdef\n")
+    tls = {"cert": files["cert"], "key": files["key"]}
+    for admin in ({}, {"allow_unauthenticated": True}, {"token_file": files["tokens"]}, tls):
+        with pytest.raises(ConfigurationError, match=r"console_address 0\.0\.0\.0:2, which other machines can reach"):
+            NodeConfiguration.of(None, {"console_address": "0.0.0.0:2", "admin": admin})
+        assert NodeConfiguration.of(None, {"console_address": "127.0.0.1:2", "admin": admin})
+    everything = {**tls, "token_file": files["tokens"]}
+    assert NodeConfiguration.of(None, {"console_address": "0.0.0.0:2", "admin": everything})
+    assert NodeConfiguration.of(None, {}).console_address is None
+
+
 @pytest.mark.parametrize(
     "master",
     [

@@ -10,10 +10,10 @@ import pytest
 from changefeed.errors import PipelineUnavailable
 from changefeed.lifecycle import ErrorReport
 from changefeed.records.node import NodeHealth, NodeId, NodeRecord, Role
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import KeyValue, Put
 from coordination.layout import decode, encode
 from node.membership import HealthPublisher
+from tests.memory_etcd import MemoryEtcd
 
 KEY = "/node"
 READY = NodeHealth(ready=True)

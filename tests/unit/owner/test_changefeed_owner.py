@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from queue import Queue
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
-from changefeed.config.sinks.sink_traits import SINKS
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
@@ -23,18 +23,19 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredSta
 from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, decode, encode
 from coordination.mirror import Mirror
 from coordination.parts import assignment_puts
 from owner.changefeed_owner import ChangefeedOwner
+from owner.connections import Connections, OwnerTerm
 from owner.ddl.feed import Taken
 from owner.ddl.jobs import InFlightDdl
-from owner.term import OwnerTerm
+from sink.receipt import CommitCounts
 from source.loss import NothingLost
 from tests.described import described
+from tests.memory_etcd import MemoryEtcd
 
 LAYOUT, FEED, NODE, NOW = Layout("test"), ChangefeedId("f"), NodeId("n1"), datetime(2026, 11, 21, tzinfo=UTC)
 A, B = TableId("a" * 32), TableId("b" * 32)
@@ -49,7 +50,9 @@ class Marks:
     def __init__(self) -> None:
         self.made: Queue[tuple[Position, Mapping[TableId, Position], list[TableName]]] = Queue()
 
-    def mark(self, at: Position, behind: Mapping[TableId, Position], tables: Iterable[TableName]) -> None:
+    def mark(
+        self, at: Position, behind: Mapping[TableId, Position], tables: Iterable[TableName], _: CommitCounts
+    ) -> None:
         self.made.put((at, behind, sorted(tables)))
 
 
@@ -156,7 +159,7 @@ class Owner:
             owner.close()
 
     def _owner(self, margin: timedelta) -> ChangefeedOwner:
-        clusters = SimpleNamespace(
+        connections = SimpleNamespace(
             acquire=lambda *_: SimpleNamespace(
                 oplog_window=lambda: None,
                 losses=lambda _: NothingLost(),
@@ -164,8 +167,9 @@ class Owner:
                 feed=SimpleNamespace(subscribe=_nothing),
             ),
             release=lambda *_: None,
+            compare=None,
             open_sink=lambda _: SimpleNamespace(
-                traits=SINKS["file"],
+                takes_late_ddl=True,
                 marks=lambda *_: self.marks,
                 ddl=lambda *_: self.target,
                 leftovers=lambda *_: None,
@@ -177,7 +181,7 @@ class Owner:
             layout=LAYOUT,
             reader=Decoded(LAYOUT),
             permit=lambda: 10.0,
-            clusters=clusters,  # has what is used of a changefeed that rests
+            connections=cast("Connections", connections),  # has what is used of a changefeed that rests
             wake=self.woken.set,
             margin=margin,
             in_flight=InFlightDdl(lambda: 10.0),

@@ -12,14 +12,15 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SinkUnavailable, SluiceError, SourceUnavailable, SourceUnsupported
 from changefeed.position import Position
 from changefeed.records.ddl import Observation
+from changefeed.records.node import PositionReport
 from changefeed.records.requests import ChangefeedId
 from changefeed.records.status import LetterTotals
 from changefeed.table import TableId, TableName
 from owner.background import Chore
-from owner.changefeed_sink import ChangefeedSink
 from owner.chores import SinkChores, SourceChores
-from owner.term import OwnerSource
+from owner.connections import ChangefeedSink, SourceConnection
 from sink.ddl import DownstreamDdl
+from sink.receipt import CommitCounts
 from tests.unit.owner.at_once import AtOnce
 
 FEED = ChangefeedId("f")
@@ -118,7 +119,7 @@ class Source:
         self.error: SluiceError | None = None
         self.beats: list[tuple[str, Position, ClusterTime | None]] = []
         self.notes = self.ended = 0
-        self.chores = SourceChores(FEED, "test/f", cast("OwnerSource", self), self.background)
+        self.chores = SourceChores(FEED, "test/f", cast("SourceConnection", self), self.background)
 
     def _ask(self) -> None:
         if self.error is not None:
@@ -192,8 +193,11 @@ class Sink:
         self.away = False
         self.made: list[tuple[Position, Mapping[TableId, Position]]] = []
         self.gone: list[list[int]] = []
+        self.ended: list[int] = []
+        self.committed = CommitCounts()
         self.found, self.asked = NONE, 0
         self.dropped: list[DownstreamDdl] = []
+        self.reports: list[PositionReport] = []
         self._marked, self._swept = marked, swept
         self.chores = SinkChores(FEED, cast("ChangefeedSink", self), self.background)
 
@@ -210,9 +214,17 @@ class Sink:
         if self.away:
             raise SinkUnavailable("away", retry_after=timedelta())
 
-    def mark(self, at: Position, behind: Mapping[TableId, Position], _: Iterable[TableName]) -> None:
+    def mark(
+        self, at: Position, behind: Mapping[TableId, Position], _: Iterable[TableName], committed: CommitCounts
+    ) -> None:
         self._ask()
         self.made.append((at, behind))
+        self.committed = committed
+
+    def end(self, gone: Callable[[int], bool]) -> int:
+        self._ask()
+        self.ended = [epoch for epoch in range(5) if gone(epoch)]
+        return len(self.ended)
 
     def sweep(self, gone: Callable[[int], bool]) -> int:
         self._ask()
@@ -240,12 +252,16 @@ class Sink:
 
     def checkpoint(self, seconds: int, behind: Mapping[TableId, Position] | None = None, *, after: float = 1.0) -> None:
         self.background.seconds += after
-        self.chores.mark(_at(seconds), behind or {}, tuple)
+        self.chores.mark(_at(seconds), behind or {}, tuple, self.reports)
+
+    def begun(self) -> Sink:
+        self.chores.sweep(lambda _: False)
+        return self
 
 
 @pytest.fixture
 def sink() -> Sink:
-    return Sink()
+    return Sink().begun()
 
 
 def test_each_new_checkpoint_is_marked_once(sink: Sink) -> None:
@@ -253,6 +269,37 @@ def test_each_new_checkpoint_is_marked_once(sink: Sink) -> None:
         sink.checkpoint(at)
     sink.checkpoint(101, {TableId("a"): _at(99)})
     assert sink.made == [(_at(100), {}), (_at(101), {}), (_at(101), {TableId("a"): _at(99)})]
+
+
+def _report(**counts: int) -> PositionReport:
+    committed = {int(epoch[1:]): count for epoch, count in counts.items()}
+    return PositionReport(run=1, barrier_rev=1, assignment_rev=1, checkpoint=_at(100), committed=committed)
+
+
+def test_a_mark_says_on_how_many_commits_it_rests(sink: Sink) -> None:
+    """Those of a node count until the term ends, also when its report is gone."""
+    sink.reports = [_report(e3=5), _report(e4=1)]
+    sink.checkpoint(100)
+    assert sink.committed == CommitCounts(counts={3: 5, 4: 1})
+    sink.reports = [_report(e4=2)]
+    sink.checkpoint(101)
+    sink.reports = [_report(e4=1)]
+    sink.checkpoint(102)
+    assert sink.committed == CommitCounts(counts={3: 5, 4: 2})
+
+
+def test_nothing_is_marked_before_the_logs_of_gone_nodes_are_ended() -> None:
+    """Their commits may have been reported to an earlier owner alone."""
+    sink = Sink()
+    sink.reports = [_report(e4=2)]
+    sink.away = True
+    sink.chores.sweep(lambda epoch: epoch < 2)
+    sink.away = False
+    sink.checkpoint(100)
+    assert sink.made == []
+    sink.chores.sweep(lambda epoch: epoch < 2)
+    sink.checkpoint(101)
+    assert (sink.ended, sink.committed) == ([0, 1], CommitCounts(counts={4: 2}, ended=2))
 
 
 def test_marks_have_a_pause_between_them(sink: Sink) -> None:
@@ -336,3 +383,14 @@ def test_a_target_that_does_not_answer_keeps_no_changefeed_from_being_removed_fo
     sink.away = False
     assert sink.chores.dropped(names)
     assert len(sink.dropped) == 1
+
+
+def test_each_drop_has_patience_of_its_own(sink: Sink) -> None:
+    """A changefeed that is started anew drops its unfinished copies, and goes on with the same owner."""
+    assert sink.chores.dropped([TableName("shop", "copy")])
+    sink.background.seconds += 3600
+    sink.away = True
+    assert not sink.chores.dropped([TableName("shop", "later")])
+    sink.background.seconds += 31
+    assert sink.chores.dropped([TableName("shop", "later")])
+    assert not sink.chores.dropped([TableName("shop", "last")])

@@ -17,15 +17,15 @@ from changefeed.records.requests import ChangefeedId, TableRequest, TableVerb
 from changefeed.records.status import ChangefeedStatus, Straggler
 from changefeed.shards import part_of
 from changefeed.table import TableId, TableName, TableSchema
-from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import MAX_TXN_OPS, Committed, Compare, KeyValue, Op, Put, Refused
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, decode, encode
-from coordination.parts import join_assignment
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.scheduler import Assign, ForgetNode, Withdraw, assignments_after
 from owner.tables.wishes import Mark, Resume
 from schema_store.store import FoldStep
+from tests.joined import join_assignment
+from tests.memory_etcd import MemoryClient, MemoryEtcd
 
 ID, LAYOUT, NOW = ChangefeedId("feed"), Layout("test"), datetime(2026, 11, 21, tzinfo=UTC)
 N1, N2 = NodeId("n1"), NodeId("n2")

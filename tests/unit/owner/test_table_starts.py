@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position, Window
 from changefeed.table import TableId, TableName, TableSchema, TableSize
+from owner.connections import SourceConnection
 from owner.table_starts import look_up
 from source.tables.catalog import CatalogReading
 
@@ -43,6 +45,10 @@ class PresentCatalog:
         return [event for event in self.events if window.start <= event.position < window.end]
 
 
+def looked_up(now: TableSchema, events: tuple[DdlEvent, ...], event: DdlEvent) -> dict[str, Any]:
+    return look_up(cast("SourceConnection", PresentCatalog((now,), events)), event).decode()
+
+
 def test_a_table_is_found_under_the_name_that_it_got_after_another_uuid() -> None:
     entered = ddl(4, DdlType.RENAME, "outside", OLD, renamed_to=TableName("shop", "a"))
     now = TableSchema(
@@ -54,4 +60,4 @@ def test_a_table_is_found_under_the_name_that_it_got_after_another_uuid() -> Non
         ddl(7, DdlType.NEW_UUID, "b", NEW, description=Document.of({"uuid": NEWEST})),
         ddl(8, DdlType.RENAME, "b", NEWEST, renamed_to=TableName("shop", "c")),
     )
-    assert look_up(PresentCatalog((now,), (entered, *since)), entered).decode()["indexes"] == [INDEX.decode()]
+    assert looked_up(now, (entered, *since), entered)["indexes"] == [INDEX.decode()]

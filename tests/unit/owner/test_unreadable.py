@@ -12,13 +12,13 @@ from changefeed.config.configuration import Configuration
 from changefeed.errors import RecordUnreadable
 from changefeed.records.node import NodeId
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
 from coordination.view import View
 from owner.owner import UnreadableChangefeeds
+from tests.memory_etcd import MemoryEtcd
 
 LAYOUT, FEED = Layout("c"), ChangefeedId("tz")
 INFO = ChangefeedInfo(

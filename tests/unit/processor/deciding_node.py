@@ -20,6 +20,7 @@ from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import WindowLimits
 from processor.task.job import JobOutcome
 from sink.row import WriteResult
+from tests.invariants import check_lanes
 
 A, B, C = (TableId(letter) for letter in "abc")
 LIMITS, WINDOWS = LaneLimits(), WindowLimits()
@@ -60,7 +61,7 @@ class Node:
         jobs = self.following.next_jobs(given, LIMITS, now=self.now, copying=copying or {})
         for job in jobs:
             self.following = self.following.begun(job, now=self.now)
-        self.following.lanes.check()
+        check_lanes(self.following.lanes)
         return jobs
 
     def succeed(self, job: LaneJob, took: float = 1.0, waits: int = 0, waited: float = 0.0, **writing: float) -> None:

@@ -21,12 +21,11 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.decoded import Decoded
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
-from coordination.parts import assignment_puts, join_assignment, join_report
+from coordination.parts import assignment_puts
 from coordination.view import View
 from processor import etcd_view
 from processor.changefeed_processor import ChangefeedProcessor
@@ -36,6 +35,8 @@ from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import SharedContext
 from processor.task.job import JobOutcome, JobSpec
+from tests.joined import join_assignment, join_report
+from tests.memory_etcd import MemoryEtcd
 
 LAYOUT, FEED, NODE = Layout("test"), ChangefeedId("f"), NodeId("n1")
 A, B = TableId("aa" * 16), TableId("bb" * 16)
@@ -210,7 +211,7 @@ class Cluster:
     @property
     def report(self) -> PositionReport | None:
         main = self.server.get(LAYOUT.position(FEED, NODE))
-        return join_report([main, *self.server.range(LAYOUT.position_parts(FEED, NODE)).items]) if main else None
+        return join_report([main, *self.server.range(f"{LAYOUT.position(FEED, NODE)}/").items]) if main else None
 
     @property
     def checkpoint(self) -> int:

@@ -9,11 +9,11 @@ import pytest
 
 from changefeed.errors import PipelineUnavailable
 from changefeed.records.node import NodeId
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from processor.job_runs import Attempts
+from tests.memory_etcd import MemoryEtcd
 
 LAYOUT, NODE = Layout("test"), NodeId("n1")
 

@@ -37,6 +37,10 @@ class Committed:
     checkpoints: list[int] = field(default_factory=list)
     copies: list[bytes] = field(default_factory=list)
 
+    @property
+    def committed(self) -> dict[int, int]:
+        return {7: len(self.commits)}
+
     def commit(self, commit: Commit) -> None:
         if self.error is not None:
             raise self.error
@@ -72,10 +76,27 @@ def test_a_window_is_committed_before_its_checkpoint_moves() -> None:
     assert committed.checkpoints == [100]
     committed.cluster.tick()
     assert committed.cluster.checkpoint == 110
+    assert (report := committed.cluster.report) is not None
+    assert report.committed == {7: 1}
+
+
+def test_a_committer_that_is_opened_again_takes_back_no_commit() -> None:
+    """The node has the same epoch. What it says of its commits before is what an owner knows of them."""
+    committed = _began()
+    _windowed(committed, JobOutcome(rows=WriteResult(receipts=[FILE])))
+    committed.cluster.tick()
+    committed.commits.clear()
+    assert committed.cluster._node is not None
+    committed.cluster._node._reports._knows_written = False
+    committed.cluster.barrier(120)
+    for _ in range(2):
+        committed.cluster.tick()
+    assert (report := committed.cluster.report) is not None
+    assert report.committed == {7: 1}
 
 
 def test_a_window_without_a_message_is_committed() -> None:
-    """A reader follows each table from range to range: what is missing is a gap."""
+    """The sink looks whether it is still its changefeed's."""
     committed = _began()
     _windowed(committed, JobOutcome())
     assert [commit.ranges for commit in committed.commits] == [{A: Window(at(100), at(110))}]

@@ -17,11 +17,12 @@ from changefeed.errors import (
     SinkMajorityStalled,
     SinkUnavailable,
     SluiceError,
+    TableUnknown,
 )
 from changefeed.lifecycle import ErrorReport
 from changefeed.records.ddl import Barrier
 from changefeed.records.node import AssignedTable, Assignment
-from changefeed.table import TableId
+from changefeed.table import TableId, TableName, view_id
 from processor import job_ends
 from processor.following import LOOK_EVERY
 from processor.lanes.lane_plan import Paces
@@ -82,6 +83,20 @@ def test_what_waiting_cannot_mend_waits_for_the_next_run() -> None:
     assert node.tick(given) == []
     [_] = node.tick(replace(given, run=2))
     assert reported(node.following, replace(given, run=2)).error is None
+
+
+def test_a_row_of_a_table_that_nobody_knows_divides_nothing_and_is_told_with_the_name_until_it_is_passed_over() -> None:
+    node, given = Node(), orders(110, assignment(a=100, b=100))
+    for _ in range(6):
+        [job] = node.tick(given)
+        node.fail(job, TableUnknown("a DDL was missed").about(view_id(TableName("shop", "stray"))))
+        told = reported(node.following, given)
+        assert told.error is not None
+        assert (told.error.table, told.failed) == ("view:shop.stray", {})
+        node.now += 20
+    [job] = node.tick(given)
+    node.succeed(job)
+    assert reported(node.following, given).error is None
 
 
 def test_a_fence_is_no_error_of_the_changefeed() -> None:

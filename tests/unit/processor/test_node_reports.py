@@ -9,12 +9,12 @@ from changefeed.records.node import NodeId, PositionReport
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId
 from coordination.decoded import Decoded
-from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import CreateRevIs, Delete, DeletePrefix, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.view import Replica
 from processor.node_reports import NodeReports
+from tests.memory_etcd import MemoryClient, MemoryEtcd
 
 LAYOUT, ID, NODE, OTHER = Layout("c"), ChangefeedId("orders"), NodeId("n1"), NodeId("n10")
 TABLES = [TableId(f"{number:032x}") for number in range(50)]
@@ -53,10 +53,10 @@ def test_a_report_is_written_by_what_has_changed(server: MemoryEtcd) -> None:
     node = Node(server, NODE)
     node.reports.write(report(1, TABLES), [])
     assert in_etcd(server) == report(1, TABLES)
-    parts = {kv.key: kv.mod_rev for kv in server.range(LAYOUT.position_parts(ID, NODE)).items}
+    parts = {kv.key: kv.mod_rev for kv in server.range(f"{LAYOUT.position(ID, NODE)}/").items}
     node.reports.write(report(2, TABLES), [])
     assert in_etcd(server) == report(2, TABLES)
-    assert {kv.key: kv.mod_rev for kv in server.range(LAYOUT.position_parts(ID, NODE)).items} == parts
+    assert {kv.key: kv.mod_rev for kv in server.range(f"{LAYOUT.position(ID, NODE)}/").items} == parts
 
 
 @pytest.mark.parametrize("arrives", [True, False])
@@ -96,7 +96,7 @@ def test_a_report_about_a_changefeed_that_is_gone_is_refused(server: MemoryEtcd)
 
 def test_what_a_mirror_must_reach_does_not_include_reports(server: MemoryEtcd) -> None:
     node = Node(server, NODE)
-    before = node.store.last_rev
+    before = node.store.settle()
     node.reports.write(report(1, TABLES), [])
     assert node.store.settle() == before
 

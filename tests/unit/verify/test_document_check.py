@@ -16,12 +16,12 @@ from changefeed.position import Position
 from changefeed.records.ddl import ObservedTable
 from changefeed.table import TableId, TableKind, TableName, TableSchema, TableSize
 from sink.mongodb.connection import Client
+from source.compared import ComparedSource
 from verify.definitions import Pair
 from verify.document_check import DocumentCheck, Sides
 from verify.raw_document import fields_sorted, key_text
 from verify.replication import Passing, repair_obstacle
 from verify.report import DifferenceKind, DocumentsReport
-from verify.sides import ComparedSource
 from verify.table_reader import EVERYTHING, TableReader
 
 NAMES = TableName("shop", "orders"), TableName("shop", "orders_2")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from changefeed.bson_bytes import document_of
 from verify.comparison import LOOKS, Look, Passed, Settling
 from verify.report import DifferenceKind, DocumentDifference
 
@@ -163,3 +164,38 @@ def test_nothing_is_waited_for_when_there_is_nothing_to_settle() -> None:
         raise AssertionError("waited")
 
     assert Settling(look=lambda keys: (), wait=never).settle([]) == []
+
+
+def settled(source: dict[str, object], target: dict[str, object]) -> DocumentDifference:
+    look = Look(KEYS[0], (bson.encode(source),), (bson.encode(target),))
+    (found,) = Settling(look=lambda _: [look], wait=lambda: Passed.STANDING).settle([KEYS[0]])
+    return found
+
+
+def test_another_order_of_fields_is_a_difference_of_its_own_kind() -> None:
+    ordered, other = {"_id": 0, "a": {"b": 1, "c": 2}}, {"_id": 0, "a": {"c": 2, "b": 1}}
+    assert settled(ordered, other).kind is DifferenceKind.REORDERED
+    assert settled(ordered, {"_id": 0, "a": {"c": 2, "b": 1.0}}).kind is DifferenceKind.CHANGED
+
+
+def test_a_difference_has_the_digests_of_what_each_side_has() -> None:
+    found = settled({"_id": 0, "a": 1}, {"_id": 0, "a": 2})
+    assert found.source != found.target
+    assert (len(found.source), len(found.target)) == (32, 32)
+    (missing,) = Settling(look=lambda _: [Look(KEYS[0], (KEYS[0],), ())], wait=lambda: Passed.STANDING).settle(
+        [KEYS[0]]
+    )
+    assert (len(missing.source), missing.target) == (32, "")
+
+
+def test_bytes_that_decode_to_the_same_value_differ_in_more_than_their_order() -> None:
+    """A repeated field; a symbol, which PyMongo decodes as a string."""
+    field, text = b"\x10a\x00\x01\x00\x00\x00", b"a\x00\x02\x00\x00\x00x\x00"
+    for source, target in (([field], [field, field]), ([b"\x02" + text], [b"\x0e" + text])):
+        look = Look(KEYS[0], (document_of(source),), (document_of(target),))
+        (found,) = _settling_of(look).settle([KEYS[0]])
+        assert found.kind is DifferenceKind.CHANGED
+
+
+def _settling_of(look: Look) -> Settling:
+    return Settling(look=lambda _: [look], wait=lambda: Passed.STANDING)

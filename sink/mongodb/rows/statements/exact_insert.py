@@ -7,7 +7,7 @@ fields, and in fields that an update sets. An upsert whose pipeline contains the
 
 The query matches no document, so the upsert always inserts; an existing document with this `_id` causes a duplicate key error. Documents
 with such a field are always written in this way. The same pipeline on an existing document would be right at the primary, but it is
-logged as a replacement, in which the secondaries of older servers put their own time again (docs/decisions/0025).
+logged as a replacement, in which the secondaries of older servers put their own time again (docs/why/order-and-replay.md).
 """
 
 from __future__ import annotations

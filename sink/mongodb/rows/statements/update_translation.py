@@ -66,11 +66,7 @@ _FIELDS_AT = 4 + len(_UPDATED_FIELDS)
 NO_REMOVED, _NO_TRUNCATED = b"\x04removedFields\x00\x05\0\0\0\0", b"\x04truncatedArrays\x00\x05\0\0\0\0"
 _NO_PATHS = b"\x03disambiguatedPaths\x00\x05\0\0\0\0"
 _NOTHING_ELSE = frozenset(
-    {
-        NO_REMOVED + b"\0",
-        NO_REMOVED + _NO_TRUNCATED + b"\0",
-        NO_REMOVED + _NO_TRUNCATED + _NO_PATHS + b"\0",
-    }
+    {NO_REMOVED + b"\0", NO_REMOVED + _NO_TRUNCATED + b"\0", NO_REMOVED + _NO_TRUNCATED + _NO_PATHS + b"\0"}
 )
 _ALL_THE_REST = 2**31 - 1
 _MOST_PARTS = 20
@@ -313,10 +309,7 @@ def _element(child: _Child, current: Expression) -> Expression:
 
 def _padded(array: str, begin: int, end: int) -> list[Expression]:
     missing = {"$range": [{"$max": [begin, {"$size": array}]}, end]}
-    return [
-        {"$slice": [array, begin, end - begin]},
-        {"$map": {"input": missing, "in": {"$literal": None}}},
-    ]
+    return [{"$slice": [array, begin, end - begin]}, {"$map": {"input": missing, "in": {"$literal": None}}}]
 
 
 def _conditions(node: EditNode, current: str) -> list[Expression]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from admin.preflight.looked import Looked
+from admin.preflight.looked import Looked, SourceFindings
 from admin.preflight.privileges import Privileges
 from admin.preflight.sink_checks import shards
 from admin.preflight.sink_probe import SinkFindings, probe_sink
-from admin.preflight.source_probe import SourceFindings
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.position import Position
@@ -30,9 +28,8 @@ CLUSTER = SourceFindings(
 
 
 @pytest.fixture(scope="module")
-def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterServer]:
-    directory: Path = tmp_path_factory.mktemp("sharded")
-    with ShardedCluster(directory / "data", directory / "log") as cluster, RouterServer(cluster) as router:
+def router(cluster: ShardedCluster) -> Iterator[RouterServer]:
+    with RouterServer(cluster) as router:
         yield router
 
 

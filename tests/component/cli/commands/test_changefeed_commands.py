@@ -12,6 +12,7 @@ import yaml
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import Layout
+from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client, MongoDB
 from devstack.scripted_processor import ScriptedProcessor
 from tests.component.node.server_process import Server
@@ -127,6 +128,38 @@ def test_a_changefeed_that_would_write_what_another_one_would_is_refused_before_
     server.sluice("changefeed", "remove", database, "--yes")
 
 
+def test_changefeeds_into_one_kafka_are_refused_where_their_topics_can_meet(
+    server: Server, database: str, source_uri: str, kafka: KafkaBroker
+) -> None:
+    def create(id: str, sink: str) -> str:
+        flags = ["--id", id, "--source", source_uri, "--sink", sink, "--tables", f"{database}.*", "--start", "now"]
+        return server.sluice("changefeed", "create", *flags).stderr
+
+    first, second = database, f"{database}-too"
+    prefix, port = f"test-{database}", kafka.port
+    assert "problem" not in create(first, f"kafka://127.0.0.1:{port}/{prefix}")
+    refused = create(second, f"kafka://localhost:{port}/{prefix}.eu")
+    assert f"changefeed '{first}' writes into this Kafka, too, and a topic such as {prefix}.eu.feed would be" in refused
+    assert "problem" not in create(second, f"kafka://localhost:{port}/{prefix}-eu")
+    for id in (first, second):
+        server.sluice("changefeed", "remove", id, "--yes")
+
+
+def test_changefeeds_with_files_are_refused_in_one_place(
+    server: Server, database: str, source_uri: str, tmp_path: Path
+) -> None:
+    def create(id: str, folder: Path) -> str:
+        flags = ["--id", id, "--source", source_uri, "--sink", f"file://{folder}", "--start", "now"]
+        return server.sluice("changefeed", "create", *flags, "--tables", f"{database}.*").stderr
+
+    first, second = database, f"{database}-too"
+    assert "problem" not in create(first, tmp_path / "a")
+    assert f"changefeed '{first}' has files in " in create(second, tmp_path / "a" / "b")
+    assert "problem" not in create(second, tmp_path / "b")
+    for id in (first, second):
+        server.sluice("changefeed", "remove", id, "--yes")
+
+
 def test_a_start_without_a_copy_warns_of_tables_that_the_target_lacks(
     server: Server, flags: list[str], database: str, source_client: Client, target_client: Client
 ) -> None:
@@ -228,9 +261,9 @@ def test_tables_and_ddl_of_an_empty_changefeed_say_so(server: Server, flags: lis
 def test_nodes_are_listed_for_people_without_colours_in_a_pipe(server: Server) -> None:
     listed = server.sluice("node", "list")
     heading, node = listed.stdout.splitlines()
-    titles = ["ID", "ROLES", "OWNER", "TABLES", "LAG", "DRAINING", "SPARK", "ETCD", "SOURCE", "TARGET", "NOT READY"]
-    titles += ["ADDRESS", "VERSION", "STARTED", "LAST ERROR"]
+    titles = ["ID", "OWNER", "TABLES", "LAG", "DRAINING", "SPARK", "ETCD", "SOURCE", "TARGET", "NOT READY"]
+    titles += ["ROLES", "ADDRESS", "VERSION", "STARTED", "LAST ERROR"]
     assert [title.strip() for title in heading.split("  ") if title] == titles
     assert node.startswith("n1-")
-    assert node.index("owner") == heading.index("ROLES")
+    assert node.index(" owner ") + 1 == heading.index("ROLES")
     assert "\x1b" not in listed.stdout

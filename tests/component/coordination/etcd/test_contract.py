@@ -10,7 +10,6 @@ import pytest
 
 from changefeed.errors import CoordinationUnavailable, FencedError, InvariantError
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import (
     Change,
     Committed,
@@ -27,6 +26,7 @@ from coordination.etcd.protocol import (
     WatchUpdate,
 )
 from coordination.fenced import FencedStore
+from tests.memory_etcd import MemoryEtcd
 from tests.until import until
 
 SOON = timedelta(seconds=5)

@@ -12,12 +12,12 @@ import pytest
 
 from changefeed.errors import CoordinationFull
 from coordination.etcd.client import EtcdClient
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, EtcdConfig, Put, Refused
 from coordination.fenced import FencedStore
 from coordination.write_health import WatchedEtcd
 from devstack.etcd.server import SMALL_QUOTA
 from devstack.etcd.server import EtcdServer as EtcdServer
+from tests.memory_etcd import MemoryEtcd
 
 SOON = timedelta(seconds=5)
 NEVER = CreateRevIs("/never", 1)

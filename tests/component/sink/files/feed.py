@@ -13,13 +13,13 @@ from changefeed.config.sinks.file_options import FileSinkOptions
 from changefeed.position import Window
 from changefeed.table import TableId
 from sink.messages.files.directory import open_store
-from sink.messages.files.feed_directory import FeedDirectory
 from sink.messages.files.feed_log import FeedIdentity, FileCommitter, FileDdlApplier, FileMarks
-from sink.messages.files.file_reader import Reader
 from sink.messages.files.file_sink import FileDocumentLoader, FileRowWriter
 from sink.messages.files.store import Store
 from sink.receipt import Commit, CopyReceipt, Receipt
 from sink.row import RowChange
+from sluice_client.feed_directory import FeedDirectory
+from sluice_client.file_reader import Reader
 from tests.component.sink.vocabulary import LIFE, A, described, moment, target, text_of
 
 IDENTITY = FeedIdentity(feed="orders", life=LIFE)

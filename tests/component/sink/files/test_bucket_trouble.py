@@ -126,7 +126,7 @@ def test_a_check_names_each_right_that_lacks(s3: FaultyProxy, store: ObjectBucke
     ("change", "kind", "remedy"),
     [
         (lambda uri: uri.replace("@test-", "@none-"), SinkRefused, "create the bucket"),
-        (lambda uri: uri.replace("test:test@", ""), SinkRefused, "give the nodes credentials"),
+        (lambda uri: uri.replace("test:test@", ""), SinkRefused, "give this process credentials"),
         (lambda uri: f"{uri}&tlsCAFile=/none.pem", ConfigurationError, "no file on this node"),
         (lambda uri: uri.replace("test:test", "test:${env:NOT_THERE}"), ConfigurationError, "NOT_THERE is not set"),
         (

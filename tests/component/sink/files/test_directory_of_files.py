@@ -21,8 +21,6 @@ from changefeed.position import Position, Window
 from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableName
 from sink.ddl import BeginAgain, DropTables
-from sink.messages.feed_reader import MessageGap, Watermark
-from sink.messages.files.feed_directory import FeedDirectory
 from sink.messages.files.feed_log import (
     KEPT_MARKS,
     FeedIdentity,
@@ -31,8 +29,11 @@ from sink.messages.files.feed_log import (
     FileLeftovers,
     FileMarks,
 )
-from sink.messages.message_key import pos_of
-from sink.receipt import Commit, CopyEnd
+from sink.messages.files.store import Store
+from sink.receipt import Commit, CommitCounts, CopyEnd
+from sluice_client.feed_directory import FeedDirectory
+from sluice_client.feed_reader import MessageGap, Watermark
+from sluice_client.pos import pos_of
 from tests.component.sink.files.feed import IDENTITY, Feed, copied
 from tests.component.sink.vocabulary import NOTHING_SEEN, A, B, copy_end, described, entered, insert, moment, recorded
 
@@ -93,16 +94,65 @@ def test_a_commit_that_is_repeated_changes_nothing(feed: Feed) -> None:
     feed.committer().commit(commit)
     feed.marks.mark(moment(110))
     assert feed.read() == ["schema shop.a", "i1@101"]
-    assert feed.store.names("log/7") == [f"{number:012d}.json" for number in range(3)]
+    assert feed.store.names("log/7/000000000") == [f"{number:012d}.json" for number in range(3)]
 
 
 def test_a_missing_manifest_is_a_gap(feed: Feed) -> None:
     for start in (100, 110, 120):
         feed.window(start, start + 10, [insert(A, start, 1)])
     feed.marks.mark(moment(130))
-    feed.store.remove("log/7/000000000001.json")
-    with pytest.raises(MessageGap, match=r"from 110\.1 on"):
+    feed.store.remove("log/7/000000000/000000000001.json")
+    with pytest.raises(MessageGap, match=r"000000000001\.json: expected this file"):
         feed.read()
+
+
+def test_a_window_without_rows_is_a_mark_alone(feed: Feed) -> None:
+    committer = feed.committer()
+    for start in range(100, 150, 10):
+        files = feed.written([insert(A, start, 1)]) if start == 110 else ()
+        ranges = {A: Window(moment(start), moment(start + 10))}
+        committer.commit(Commit(ranges=ranges, files=files, tables=(described(A),)))
+    feed.marks.mark(moment(150), committed=CommitCounts(counts=committer.committed))
+    assert feed.store.names("log/7/000000000") == ["000000000000.json"]
+    assert feed.read() == ["schema shop.a", "i1@110"]
+
+
+@pytest.mark.parametrize("removed", ["the last manifest", "the log of a node", "the log of a node that is gone"])
+def test_what_a_mark_rests_on_is_missing(feed: Feed, removed: str) -> None:
+    """Ranges need not meet, so nothing else tells of it."""
+    leftovers = FileLeftovers(IDENTITY, feed.store)
+    for epoch, start in ((6, 100), (7, 110), (7, 120)):
+        feed.window(start, start + 10, [insert(A, start, 1)], epoch=epoch)
+    committed = CommitCounts(counts={7: 2}, ended=leftovers.end(lambda epoch: epoch == 6))
+    feed.marks.mark(moment(130), committed=committed)
+    reader = feed.reader()
+    assert feed.read() == ["schema shop.a", "i1@100", "i1@110", "i1@120"]
+    gone = {
+        "the last manifest": "7/000000000/000000000001",
+        "the log of a node": "7",
+        "the log of a node that is gone": "6",
+    }
+    path = feed.path / "log" / gone[removed]
+    path.with_suffix(".json").unlink() if removed == "the last manifest" else shutil.rmtree(path)
+    with pytest.raises(MessageGap, match="restore"):
+        feed.read(reader)
+
+
+def test_a_manifest_that_is_not_listed_yet_is_read(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a network file system, where a listing may be old."""
+    feed.window(100, 110, [insert(A, 100, 1)])
+    names = type(feed.store).names
+    listed = names(feed.store, "log"), names(feed.store, "log/7/000000000")
+    feed.window(110, 120, [insert(A, 110, 1)])
+    feed.window(110, 120, [insert(B, 111, 2, "b")], B, epoch=8)
+    feed.marks.mark(moment(120), committed=CommitCounts(counts={7: 2, 8: 1}))
+
+    def old(store: Store, folder: str, after: str = "") -> list[str]:
+        known = {"log": listed[0], "log/7/000000000": listed[1], "log/8/000000000": []}
+        return [name for name in known.get(folder, names(store, folder)) if name > after]
+
+    monkeypatch.setattr(type(feed.store), "names", old)
+    assert feed.read() == ["schema shop.a", "schema shop.a", "i1@100", "i1@110", "i2@111"]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +189,8 @@ def test_a_copy_that_begins_again_hides_the_one_before(feed: Feed) -> None:
     feed.ddl.begin([described(A, copied=True)])
     committer.commit(Commit(ranges={}, copies=(copied(feed, 100, 102, [{"_id": 7, "at": 102}]),)))
     committer.commit(Commit(ranges={}, copies=(copied(feed, 100, 109, [{"_id": 6, "at": 109}]),)))
-    feed.ddl.recopy(A, TableName("shop", "a"), moment(105))
-    feed.ddl.recopy(A, TableName("shop", "a"), moment(105))
+    feed.ddl.emptied(A, TableName("shop", "a"), moment(105))
+    feed.ddl.emptied(A, TableName("shop", "a"), moment(105))
     committer.commit(Commit(ranges={}, copies=(copied(feed, 105, 107, [{"_id": 8, "at": 107}]),)))
     feed.window(105, 110, [insert(A, 108, 9)])
     feed.ddl.copied(copy_end(105))
@@ -176,10 +226,9 @@ def test_what_a_table_is_that_begins_again_is_written_before_it_begins(feed: Fee
     schema, table = described(A, at=moment(110))
     feed.ddl.apply(BeginAgain(name=table, schema=schema), NOTHING_SEEN, entered(110))
     feed.marks.mark(moment(115))
-    [folder] = feed.store.names("schema")
-    [name] = feed.store.names(f"schema/{folder}")
-    feed.store.remove(f"schema/{folder}/{name}")
-    with pytest.raises(MessageGap, match=f"{folder}/{name}: expected this file, since shop.a begins again"):
+    [name] = feed.store.names("schema")
+    feed.store.remove(f"schema/{name}")
+    with pytest.raises(MessageGap, match=f"schema/{name}: expected this file, since shop.a begins again"):
         feed.read()
 
 
@@ -199,7 +248,7 @@ def test_a_place_of_any_length_has_a_file_of_its_own(feed: Feed) -> None:
             feed.committer().commit(Commit(ranges={}, tables=(described(table, at=place),)))
             feed.ddl.copied(CopyEnd(table=table, name=TableName("shop", "a"), start=place, at=place))
     directory = FeedDirectory(feed.store)
-    directory.look()
+    directory.look(Position(ClusterTime(0, 0)))
     assert sorted(message.pos for message in directory.ddls.values()) == list(map(pos_of, places))
     assert {table: list(found) for table, found in directory.schemas.items()} == dict.fromkeys(tables, places)
     assert directory.copied == {(table, place) for table in tables for place in places}
@@ -248,7 +297,7 @@ def test_a_directory_of_another_changefeed_is_refused(feed: Feed) -> None:
         with pytest.raises(TargetOccupied):
             FileMarks(other, feed.store).mark(moment(101))
         with pytest.raises(TargetOccupied):
-            FileDdlApplier(other, feed.store).recopy(A, TableName("shop", "a"), moment(101))
+            FileDdlApplier(other, feed.store).emptied(A, TableName("shop", "a"), moment(101))
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["its place is empty", "its place is gone"])
@@ -272,7 +321,7 @@ def test_nothing_counts_where_the_file_system_is_not_mounted(tmp_path: Path, *, 
         lambda: feed.marks.mark(moment(120)),
         lambda: feed.ddl.apply(drop, NOTHING_SEEN, recorded(DdlType.DROP, 120)),
         lambda: feed.ddl.copied(copy_end(100)),
-        lambda: feed.ddl.recopy(A, TableName("shop", "a"), moment(118)),
+        lambda: feed.ddl.emptied(A, TableName("shop", "a"), moment(118)),
     ):
         with pytest.raises(SinkUnavailable, match=r"is its file system mounted here|No such file"):
             write()

@@ -20,13 +20,13 @@ from changefeed.position import Window
 from changefeed.table import TableName
 from devstack.s3.faulty_proxy import Fault, FaultyProxy, Request
 from sink.ddl import CreateTable, RenameTable
-from sink.messages.extended_json import to_json
-from sink.messages.feed_reader import StoredMessage
 from sink.messages.files.bucket import ObjectBucket
 from sink.messages.files.bucket_client import bucket_client
 from sink.messages.files.feed_log import FileLeftovers
 from sink.receipt import Commit
 from sink.row import RowChange
+from sluice_client.extended_json import to_json
+from sluice_client.feed_reader import StoredMessage
 from tests.component.sink.files.feed import IDENTITY, Feed, copied
 from tests.component.sink.vocabulary import NOTHING_SEEN, A, B, copy_end, described, insert, moment, recorded, text_of
 from tests.e2e.node.event_judge import judge

@@ -81,7 +81,7 @@ def test_a_node_that_committed_nothing_leaves_no_folder(feed: Feed) -> None:
     assert _sweep(feed, 9) == 1
     assert "9" not in feed.store.names("data")
     with pytest.raises(SinkRefused):
-        feed.committer(9).commit(Commit(ranges={}))
+        feed.committer(9).commit(Commit(ranges={}, files=feed.written([insert(A, 119, 6)], 9)))
 
 
 def test_a_listing_that_is_old_costs_no_file(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_a_listing_that_is_old_costs_no_file(feed: Feed, monkeypatch: pytest.Mon
     names = kind.names
 
     def old(store: Store, folder: str, after: str = "") -> list[str]:
-        return names(store, folder, after)[: -1 if folder == f"log/{_GONE}" else None]
+        return names(store, folder, after)[: -1 if folder == f"log/{_GONE}/000000000" else None]
 
     monkeypatch.setattr(kind, "names", old)
     assert _sweep(feed, _GONE) == 1
@@ -100,7 +100,7 @@ def test_a_listing_that_is_old_costs_no_file(feed: Feed, monkeypatch: pytest.Mon
 
 
 def test_a_manifest_that_is_missing_ends_the_sweep(feed: Feed) -> None:
-    feed.store.remove(f"log/{_GONE}/000000000000.json")
+    feed.store.remove(f"log/{_GONE}/000000000/000000000000.json")
     with pytest.raises(SinkUnavailable, match="Nothing was removed"):
         _sweep(feed, _GONE)
     assert _files(feed, _GONE) == 3

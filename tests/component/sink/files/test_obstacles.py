@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from admin.preflight.looked import Looked
-from admin.preflight.sink_checks import debezium_without_images, messages
+from admin.preflight.looked import Looked, SourceFindings
+from admin.preflight.sink_checks import deltas, messages
 from admin.preflight.sink_probe import SinkFindings, probe_sink
-from admin.preflight.source_probe import SourceFindings
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice
@@ -109,8 +108,8 @@ def test_an_update_may_change_the_keys_of_a_bucket_but_not_the_bucket(sink: str,
     assert [problem.partition(":")[0] for problem in found] == changed
 
 
-def test_updates_of_debezium_without_images_are_warned_of() -> None:
+def test_updates_of_deltas_are_warned_of() -> None:
     sink = {"id": "f", "source": "mongodb://s", "sink": "kafka://b:9092/shop?format=debezium"}
-    [warning] = debezium_without_images(_looked(Configuration.parse(sink)))
+    [warning] = deltas(_looked(Configuration.parse(sink)))
     assert "images: available" in warning
-    assert list(debezium_without_images(_looked(Configuration.parse(sink | {"images": "available"})))) == []
+    assert list(deltas(_looked(Configuration.parse(sink | {"images": "available"})))) == []

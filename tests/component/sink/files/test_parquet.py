@@ -14,10 +14,10 @@ import pytest
 from changefeed.errors import SinkUnavailable
 from changefeed.event import RowType
 from sink.messages.files.file_sink import FileRowWriter
-from sink.messages.files.parquet import SCHEMA
 from sink.messages.files.store import NewFile, Store
 from sink.receipt import Commit
 from sink.row import RowChange
+from sluice_client.parquet_rows import SCHEMA
 from tests.component.sink.files.feed import Feed, copied
 from tests.component.sink.vocabulary import A, copy_end, described, insert, moment
 

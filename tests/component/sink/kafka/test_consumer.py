@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -24,13 +25,14 @@ from changefeed.errors import ConfigurationError, NotFoundError, SinkRefused
 from devstack.kafka.broker import KafkaBroker
 from devstack.kafka.security import KafkaSecurity
 from devstack.mongodb.security import ADMINISTRATOR
-from sink.messages.feed_reader import MessageGap, StoredMessage
 from sink.messages.files.directory import open_store
 from sink.messages.kafka import topic_reader
 from sink.messages.kafka.kafka_clients import kafka_clients
 from sink.messages.kafka.kafka_reader import KafkaReader
+from sluice_client.feed_reader import MessageGap, StoredMessage
 from tests.component.sink.kafka.feed import KafkaFeed
-from tests.component.sink.vocabulary import LIFE, A, insert, moment, named, text_of
+from tests.component.sink.kafka.seen import seen
+from tests.component.sink.vocabulary import LIFE, A, B, described, insert, moment, named, text_of
 from tests.until import PATIENCE_SECONDS, until
 
 
@@ -75,6 +77,20 @@ def test_what_is_much_is_shown_in_several_rounds(kafka: KafkaBroker, monkeypatch
             assert reader.more is (reader.mark.at < moment(140))
     assert len(rounds) > 1
     assert list(chain.from_iterable(rounds)) == at_once
+
+
+def test_rules_send_tables_elsewhere_and_a_reader_with_the_same_uri_finds_them(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka, "topics=shop.a:{prefix}.one:table&partitions=3")
+    feed.claim(described(A), described(B, "b"))
+    feed.window([insert(A, 101 + n, n) for n in range(9)] + [insert(B, 111 + n, n, "b") for n in range(9)])
+    feed.sink.marks(LIFE, feed.permit).mark(moment(130), {}, [named("a"), named("b")])
+    with _reader(feed) as reader:
+        shown = _shown(reader)
+        assert shown[-18:] == [f"i{n}@{at + n}" for at in (101, 111) for n in range(9)]
+        filled = {topic: offsets for topic, (_, offsets) in json.loads(reader.bookmark).items()}
+    assert filled.keys() == {f"{feed.prefix}.one", f"{feed.prefix}.shop.b"}
+    with_rows = {each.partition for each in seen(kafka, f"{feed.prefix}.one") if each.key is not None}
+    assert len(with_rows) == 1, "all rows of the table are in one partition"
 
 
 def test_what_was_removed_after_a_bookmark_is_not_missed(kafka: KafkaBroker) -> None:

@@ -16,9 +16,10 @@ from changefeed.table import TableId, TableName
 from source.oplog.row_entry import update_of
 from source.raw_row import Header
 from source.sharded.cluster_clients import ClusterClients
-from source.sharded.merge import Nature, Stretch, stretches
-from source.sharded.row_reader import RowRange, ShardRowReader, of_user
-from source.sharded.row_scan import row_scan
+from source.sharded.rows.merge import stretches
+from source.sharded.rows.row_places import of_user
+from source.sharded.rows.row_scan import row_scan
+from source.sharded.rows.shard_row_reader import RowRange, ShardRowReader
 from source.sharded.tables.cluster_state import ClusterChange, NewUuid
 from source.sharded.watch import ClusterStep, ClusterWatch
 
@@ -38,26 +39,24 @@ class FollowedTable:
 
 @dataclass(frozen=True)
 class FollowedRow:
-    shard: str
-    ts: ClusterTime
     entry: bytes
     header: Header
+
+    @property
+    def ts(self) -> ClusterTime:
+        return self.header.position.ts
 
     @property
     def uuid(self) -> TableId:
         return TableId(self.header.uuid.hex())
 
-    @property
-    def deletes(self) -> frozenset[int]:
-        return frozenset({self.ts.to_int()} if self.header.type == b"delete" else ())
 
-
-def rows_of(clients: ClusterClients, shard: str, range: RowRange) -> Iterator[FollowedRow]:
-    """Those of users, each with its whole key."""
-    for stretch in ShardRowReader(clients.of(shard), shard, row_scan({}, whole_keys=True)).read(range):
-        for time, (entry, header) in zip(stretch.times, stretch.rows, strict=True):
-            if of_user(header):
-                yield FollowedRow(shard, ClusterTime.from_int(time), entry, header)
+def rows_of(clients: ClusterClients, ranges: Mapping[str, RowRange]) -> Iterator[FollowedRow]:
+    """Those of users in their order, each with its whole key."""
+    scan = row_scan({}, whole_keys=True)
+    readers = [ShardRowReader(clients.of(shard), shard, scan).read(range) for shard, range in ranges.items()]
+    for stretch in stretches(readers):
+        yield from (FollowedRow(entry, header) for entry, header in stretch.rows if of_user(header))
 
 
 class Follower:
@@ -119,19 +118,13 @@ class Follower:
 
     def _rows(self, step: ClusterStep) -> Iterator[list[FollowedRow]]:
         """Those of each time."""
-        readers = [rows_of(self._clients, shard, range) for shard, range in step.ranges.items()]
-        streams = ([Stretch([row.ts.to_int()], [row], row.deletes) for row in rows] for rows in readers)
-        nature = Nature(
-            self._document, lambda row: row.header.type == b"insert", lambda row: row.header.type == b"delete"
-        )
-        ordered = (row for stretch in stretches(streams, nature) for row in stretch.rows)
-        for _, rows in groupby(ordered, key=lambda row: row.ts):
+        for _, rows in groupby(rows_of(self._clients, step.ranges), key=lambda row: row.ts):
             yield list(rows)
 
     def _document(self, row: FollowedRow) -> tuple[TableId, Any]:
         table = self.watch.tables.ids.get(row.uuid)
         if table is None:
-            raise ImpossibleOperation(f"{row.header.type!r} of unknown UUID {row.uuid} on {row.shard} at {row.ts}")
+            raise ImpossibleOperation(f"{row.header.type!r} of unknown UUID {row.uuid} at {row.header.position}")
         return table, bson.decode(row.header.key)["_id"]
 
     def _apply(self, rows: list[FollowedRow]) -> None:
@@ -142,11 +135,11 @@ class Follower:
     def _apply_one(self, row: FollowedRow) -> None:
         table, key = self._document(row)
         if table not in self.tables:
-            raise ImpossibleOperation(f"{row.header.type!r} of {key} at {row.ts} on {row.shard}, table {table} is gone")
+            raise ImpossibleOperation(f"{row.header.type!r} of {key} at {row.header.position}, table {table} is gone")
         documents, header = self.tables[table].rows, row.header
         if (header.type == b"insert") == (key in documents):
             raise ImpossibleOperation(
-                f"{header.type!r} of {key} in {self.tables[table].name} at {row.ts} on {row.shard}: it is {documents.get(key)}"
+                f"{header.type!r} of {key} in {self.tables[table].name} at {header.position}: it is {documents.get(key)}"
             )
         match header.type:
             case b"insert" | b"replace":

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+from functools import partial
+from operator import eq
 
+import pytest
+from bson.binary import UUID_SUBTYPE, Binary
+
+from changefeed.errors import SourceUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
+from changefeed.table import TableName
+from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from source.sharded.cluster_clients import ClusterClients, reach_newest
+from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.sharded_ddl_watch import ShardedDdlWatch
+from tests.component.source.odd_texts import no_utf8
 
 pytestmark = pytest.mark.since("6.0")
 
@@ -67,3 +77,47 @@ def test_a_time_series_is_no_table_that_could_be_followed(cluster: ShardedCluste
         assert event.type is DdlType.UNKNOWN
         assert str(event.table) == "metrics.cpu"
         ddl.drop_database("metrics")
+
+
+def test_texts_that_are_no_utf8_and_records_that_contradict_each_other_concern_their_tables_alone(
+    cluster: ShardedCluster,
+) -> None:
+    with (
+        cluster.router() as router,
+        ClusterClients(cluster.config.uri) as clients,
+        Client(cluster.shards["sa"].uri) as shard,
+        Client(cluster.config.uri) as config,
+    ):
+        ddl = ClusterDdl(router)
+        ddl.create_database("odd", primary="sa")
+        for name in ("strict", "indexed", "plain", "gone"):
+            router.insert(f"odd.{name}", {"_id": 1})
+        start = Position(reach_newest(clients).next())
+        odd = shard["odd"]
+        odd.command("collMod", "strict", validator=no_utf8({"a": {"$ne": "caf?"}}))
+        index = no_utf8({"key": {"a": 1}, "name": "a_1", "partialFilterExpression": {"a": "caf?"}})
+        odd.command("createIndexes", "indexed", indexes=[index])
+        named = {"op": "c", "ns": "odd.$cmd", "o": no_utf8({"create": "caf?"})}
+        shard.admin.command("applyOps", [named])
+        shard.admin.command("applyOps", [{**named, "o": no_utf8({"renameCollection": "odd.gone", "to": "odd.tsch?"})}])
+        ghost = {"_id": "odd.ghost", "uuid": Binary(b"g" * 16, UUID_SUBTYPE)}
+        config["config"]["collections"].insert_many([ghost, {"_id": "nothing"}])
+        ddl.create_index("odd.plain", {"x": 1})
+        whole = shown(clients, start)
+        assert {(event.type.value, str(event.table), str(event.renamed_to or "")) for event in whole} == {
+            ("unknown", "odd.strict", ""),
+            ("unknown", "odd.indexed", ""),
+            ("unknown", r"odd.caf\xe9", ""),
+            ("unknown", "odd.gone", r"odd.tsch\xe9"),
+            ("unknown", "odd.ghost", ""),
+            ("createIndexes", "odd.plain", ""),
+        }
+        assert shown(clients, whole[-1].position) == whole[-1:]
+        assert shown(clients, Position(reach_newest(clients).next())) == []
+        read = read_cluster_catalog(clients, lambda name: name.coll == "plain" and name.db == "odd")
+        assert [str(table.name) for table in read.tables] == ["odd.plain"]
+        for coll in ("strict", "indexed", r"caf\xe9"):
+            with pytest.raises(SourceUnsupported, match=f"odd.{re.escape(coll)}: expected .* UTF-8"):
+                read_cluster_catalog(clients, partial(eq, TableName("odd", coll)))
+        config["config"]["collections"].delete_many({"_id": {"$in": ["odd.ghost", "nothing"]}})
+        ddl.drop_database("odd")

@@ -399,7 +399,7 @@ def test_a_shard_that_is_away_holds_resolved_is_named_and_loses_nothing(
     while not seen >= {1_000, 105}:
         router.insert(ITEMS, {"_id": next(keys), "k": 5})
         steps.append(watch.poll())
-        seen |= {each for step in steps for each in _rows_of(step, clients)}
+        seen |= {bson.decode(row.header.key)["_id"] for step in steps for row in rows_of(clients, step.ranges)}
         steps.clear()
     watch.close()
 
@@ -411,12 +411,6 @@ def _takes(router: ClusterRouter, row: Entry) -> bool:
         router.forget("sb")
         return False
     return True
-
-
-def _rows_of(step: ClusterStep, clients: ClusterClients) -> Iterator[int]:
-    for shard, range in step.ranges.items():
-        for row in rows_of(clients, shard, range):
-            yield bson.decode(row.header.key)["_id"]
 
 
 @_MOVES

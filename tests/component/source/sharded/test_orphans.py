@@ -94,8 +94,7 @@ def test_a_watch_ends_before_a_moved_chunk_and_so_does_each_that_begins_before_i
     seen: list[FollowedRow] = []
 
     def take(step: ClusterStep) -> None:
-        for shard, range in step.ranges.items():
-            seen.extend(rows_of(clients, shard, range))
+        seen.extend(rows_of(clients, step.ranges))
 
     with closing(ClusterWatch(clients, start_ts)) as watch:
         update_all(router)

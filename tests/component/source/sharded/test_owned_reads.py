@@ -6,7 +6,6 @@ import threading
 import uuid
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import bson
 import pytest
@@ -38,9 +37,8 @@ _DOCUMENTS = 12_000
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster]:
-    directory: Path = tmp_path_factory.mktemp("owned")
-    with ShardedCluster(directory / "data", directory / "log") as cluster, cluster.router() as router:
+def filled(cluster: ShardedCluster) -> ShardedCluster:
+    with cluster.router() as router:
         ddl = ClusterDdl(router)
         ddl.create_database("shop", primary="sa")
         ddl.shard(str(ORDERS), {"k": 1})
@@ -48,7 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardedCluster
         ddl.move(str(ORDERS), {"k": 6}, "sb")
         router.refresh()
         _insert(router, ({"_id": number, "k": number % 10} for number in range(_DOCUMENTS)))
-        yield cluster
+    return cluster
 
 
 def _insert(router: ClusterRouter, rows: Iterator[dict[str, int]]) -> None:
@@ -62,8 +60,8 @@ def _insert(router: ClusterRouter, rows: Iterator[dict[str, int]]) -> None:
 
 
 @pytest.fixture
-def clients(cluster: ShardedCluster) -> Iterator[ClusterClients]:
-    with ClusterClients(cluster.config.uri) as clients:
+def clients(filled: ShardedCluster) -> Iterator[ClusterClients]:
+    with ClusterClients(filled.config.uri) as clients:
         yield clients
 
 
@@ -77,12 +75,12 @@ def ids(chunk: OwnedChunk) -> list[int]:
     return [bson.decode(document)["_id"] for batch in chunk.batches() for document in batch]
 
 
-def test_chunks_that_move_meanwhile_are_read_once(cluster: ShardedCluster, clients: ClusterClients) -> None:
+def test_chunks_that_move_meanwhile_are_read_once(filled: ShardedCluster, clients: ClusterClients) -> None:
     over = threading.Event()
     moves: list[str] = []
 
     def move() -> None:
-        with cluster.router() as router:
+        with filled.router() as router:
             ddl = ClusterDdl(router)
             while not over.is_set():
                 for point in (0, 4, 8):
@@ -116,8 +114,8 @@ def test_batches_may_be_cut_between_any_two(clients: ClusterClients) -> None:
         assert one[-1] < following[0]
 
 
-def test_one_id_on_two_shards_is_an_error_that_names_both(cluster: ShardedCluster, clients: ClusterClients) -> None:
-    with cluster.router() as router:
+def test_one_id_on_two_shards_is_an_error_that_names_both(filled: ShardedCluster, clients: ClusterClients) -> None:
+    with filled.router() as router:
         router.refresh()
         keys = {router.route(str(ORDERS)).owner({"k": k}): k for k in range(10)}
         assert keys.keys() == {"sa", "sb"}
@@ -151,9 +149,9 @@ def test_a_row_is_found_wherever_it_is(clients: ClusterClients) -> None:
 
 
 def test_the_catalog_has_each_table_once_with_the_indexes_of_all_owners(
-    cluster: ShardedCluster, clients: ClusterClients
+    filled: ShardedCluster, clients: ClusterClients
 ) -> None:
-    with cluster.router() as router:
+    with filled.router() as router:
         command = {
             "createIndexes": ORDERS.coll,
             "indexes": [{"key": {"x": 1}, "name": "x_1"}],
@@ -172,10 +170,10 @@ def test_the_catalog_has_each_table_once_with_the_indexes_of_all_owners(
 
 
 def test_a_table_that_is_being_renamed_over_a_sharded_one_is_not_left_out(
-    cluster: ShardedCluster, clients: ClusterClients
+    filled: ShardedCluster, clients: ClusterClients
 ) -> None:
     """The database's primary shard has it under the name that means another one to the config servers, until they are told."""
-    with cluster.router() as router, cluster.config.client() as config:
+    with filled.router() as router, filled.config.client() as config:
         ddl = ClusterDdl(router)
         ddl.create_database("renamed", primary="sa")
         ddl.shard("renamed.sharded", {"k": 1})
@@ -198,11 +196,11 @@ def test_a_table_that_is_being_renamed_over_a_sharded_one_is_not_left_out(
 
 
 def test_a_table_that_is_renamed_between_its_time_and_its_read_is_not_taken_for_an_empty_one(
-    cluster: ShardedCluster, clients: ClusterClients, monkeypatch: pytest.MonkeyPatch
+    filled: ShardedCluster, clients: ClusterClients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is not sharded: its shard finds nothing under the old name, also at a time at which the table had it."""
     old, new = TableName("shop", "plain"), TableName("shop", "named anew")
-    with cluster.router() as router:
+    with filled.router() as router:
         router.insert(str(old), {"_id": 1})
         chunk = Chunk(table=old, range=KeyRange(), not_before=Position(reach_newest(clients)))
 
@@ -215,15 +213,15 @@ def test_a_table_that_is_renamed_between_its_time_and_its_read_is_not_taken_for_
         monkeypatch.setattr(owned_find, "reach", reach_and_rename)
         read = OwnedChunk(clients, chunk)
         assert ids(read) == []
-        assert read.after < renamed_at(cluster, old) <= read.until
+        assert read.after < renamed_at(filled, old) <= read.until
 
 
 def test_a_table_that_is_renamed_before_its_last_key_is_read_is_not_taken_for_one_without_it(
-    cluster: ShardedCluster, clients: ClusterClients
+    filled: ShardedCluster, clients: ClusterClients
 ) -> None:
     """MaxKey is read apart, after the rest of the last chunk. So the table has lost its name to that read only."""
     old, new = TableName("shop", "to the last"), TableName("shop", "to the last anew")
-    with cluster.router() as router:
+    with filled.router() as router:
         router.insert(str(old), {"_id": 1})
         router.insert(str(old), {"_id": MaxKey()})
         last = KeyRange(lower=Document.of({"_id": 1}))
@@ -232,14 +230,14 @@ def test_a_table_that_is_renamed_before_its_last_key_is_read_is_not_taken_for_on
         assert [bson.decode(document)["_id"] for document in next(batches)] == [1]
         ClusterDdl(router).rename(str(old), str(new))
         assert b"".join(document for batch in batches for document in batch) == b""
-        assert read.after < renamed_at(cluster, old) <= read.until
+        assert read.after < renamed_at(filled, old) <= read.until
 
 
 def test_a_chunk_whose_table_is_renamed_between_two_replies_is_read_again(
-    cluster: ShardedCluster, clients: ClusterClients
+    filled: ShardedCluster, clients: ClusterClients
 ) -> None:
     old, new = TableName("shop", "of two replies"), TableName("shop", "of two replies anew")
-    with cluster.router() as router:
+    with filled.router() as router:
         router.insert(str(old), {"_id": 0})
         rows = [{"_id": number} for number in range(1, 6_000)]
         command = {"insert": old.coll, "documents": rows, "writeConcern": MAJORITY}
@@ -252,10 +250,10 @@ def test_a_chunk_whose_table_is_renamed_between_two_replies_is_read_again(
 
 
 def test_a_row_whose_table_is_renamed_just_before_it_is_read_is_not_taken_for_one_that_is_gone(
-    cluster: ShardedCluster, clients: ClusterClients, monkeypatch: pytest.MonkeyPatch
+    filled: ShardedCluster, clients: ClusterClients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = TableName("shop", "of a row"), TableName("shop", "of a row anew")
-    with cluster.router() as router:
+    with filled.router() as router:
         router.insert(str(old), {"_id": 1})
         [table] = read_cluster_catalog(clients, lambda name: name == old).tables
 
@@ -273,11 +271,11 @@ def test_a_row_whose_table_is_renamed_just_before_it_is_read_is_not_taken_for_on
 
 
 def test_a_database_that_moves_once_its_owner_is_known_is_not_read_in_part(
-    cluster: ShardedCluster, clients: ClusterClients, monkeypatch: pytest.MonkeyPatch
+    filled: ShardedCluster, clients: ClusterClients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At a time before the end of a movePrimary the new primary shard has a part of the documents: so the owner is learnt before the time."""
     name = TableName("moving", "plain")
-    with cluster.router() as router:
+    with filled.router() as router:
         ClusterDdl(router).create_database(name.db, primary="sa")
         for number in range(50):
             router.insert(str(name), {"_id": number})
@@ -288,7 +286,7 @@ def test_a_database_that_moves_once_its_owner_is_known_is_not_read_in_part(
             ClusterDdl(router).move_primary(name.db, "sb")
             reach(clients, at_least_ts)
             moved = {"find": "oplog.rs", "filter": {"ns": str(name), "op": "i", "fromMigrate": True}}
-            entries = cluster.shards["sb"].client().local.command(moved)["cursor"]["firstBatch"]
+            entries = filled.shards["sb"].client().local.command(moved)["cursor"]["firstBatch"]
             return ClusterTime.from_bson(entries[len(entries) // 2]["ts"])
 
         monkeypatch.setattr(owned_find, "reach", move_and_reach)
@@ -296,11 +294,11 @@ def test_a_database_that_moves_once_its_owner_is_known_is_not_read_in_part(
 
 
 def test_a_row_is_not_read_from_a_table_that_is_known_to_have_the_name_since(
-    cluster: ShardedCluster, clients: ClusterClients
+    filled: ShardedCluster, clients: ClusterClients
 ) -> None:
     """Nor from one of which nobody has heard: it may be another table, or the same one after a resharding or a movePrimary."""
     name, key = TableName("shop", "made anew"), bson.encode({"_id": 1})
-    with cluster.router() as router:
+    with filled.router() as router:
         router.insert(str(name), {"_id": 1, "of": "the old one"})
         [old] = read_cluster_catalog(clients, lambda each: each == name).tables
         ClusterDdl(router).drop(str(name))
@@ -316,7 +314,9 @@ def nobody(_: TableId) -> bool:
     return False
 
 
-def renamed_at(cluster: ShardedCluster, old: TableName) -> ClusterTime:
-    renamed = {"find": "oplog.rs", "filter": {"o.renameCollection": str(old)}}
-    [entry] = cluster.shards["sa"].client().local.command(renamed)["cursor"]["firstBatch"]
+def renamed_at(filled: ShardedCluster, old: TableName) -> ClusterTime:
+    """The newest: the cluster's oplogs keep what the modules before this one did under the same names."""
+    newest = {"sort": {"$natural": -1}, "limit": 1}
+    renamed = {"find": "oplog.rs", "filter": {"o.renameCollection": str(old)}, **newest}
+    [entry] = filled.shards["sa"].client().local.command(renamed)["cursor"]["firstBatch"]
     return ClusterTime.from_bson(entry["ts"])

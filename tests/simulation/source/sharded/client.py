@@ -17,7 +17,7 @@ from pymongo.errors import AutoReconnect, NetworkTimeout
 from changefeed.cluster_time import ClusterTime
 from changefeed.table import TableName
 from tests.simulation.clockwork.network import Network
-from tests.simulation.source.client import Database, Session, SourceClient, failure, next_cursor
+from tests.simulation.source.client import Database, Session, SourceClient, failure
 from tests.simulation.source.finds import EntryCursor, matches
 from tests.simulation.source.replica_set import FIRST_SECOND
 from tests.simulation.source.row_keys import as_key, between, in_order, ordered
@@ -56,7 +56,7 @@ class ShardClient(SourceClient):
         return ShardDatabase(self, db)
 
     def start_session(self, **_: object) -> ShardSession:
-        return ShardSession()
+        return ShardSession(self)
 
     def travel(self) -> None:
         super().travel()
@@ -253,7 +253,7 @@ class ShardDatabase(Database):
         keys = between(rows, low, high)
         if "filter" in body:
             keys = [key for key in keys if key == _id(body["filter"])]
-        cursor = next_cursor()
+        cursor = self._client.next_number()
         client.finds[cursor] = _Owned(local, [rows[key] for key in keys], at, election)  # type: ignore[assignment]
         return self._found(cursor, body, "firstBatch")
 

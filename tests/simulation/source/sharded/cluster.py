@@ -29,8 +29,9 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
+from source.sharded.effective_order import place_of
 from tests.simulation.clockwork.machine import Machine
-from tests.simulation.source.oplog import NOTHING_BEFORE, Operation, place
+from tests.simulation.source.oplog import NOTHING_BEFORE, Operation, shard_place
 from tests.simulation.source.sharded import ddl, moves
 from tests.simulation.source.sharded.acts import Acts
 from tests.simulation.source.sharded.config_servers import CONFIG, ConfigServers
@@ -197,7 +198,6 @@ class ClusterSource(Tables):
         if len(set(at)) > 1:
             assert before is not None
             assert now is not None
-            self.moved.add((table.id, now["v"]))
             made = [
                 (at[0], Operation("d", ns, table.document_key(before), None, ui)),
                 (at[1], Operation("i", ns, now, table.document_key(now), ui)),
@@ -212,6 +212,8 @@ class ClusterSource(Tables):
         if self._transaction is not None:
             self._refuse_in_transaction(table)
             self._transaction.operations += [(shard, table, key, operation) for shard, operation in made]
+            if now is not None and len(made) > 1:
+                self.moved.add((table.id, now["v"]))
             return Position(ClusterTime(0, 0))
         [(shard, operation)] = made
         return self._written(shard, table, key, operation, before)
@@ -301,7 +303,7 @@ class ClusterSource(Tables):
         if len(transaction.shards) == 1:
             [shard] = transaction.shards
             last = len(transaction.operations) - 1
-            ts = shard.transact(transaction.of(shard), session, parts=parts, at=lambda ts: place(ts, last))
+            ts = shard.transact(transaction.of(shard), session, parts=parts, at=lambda ts: shard_place(ts, last))
             self.took_effect(transaction, ts)
             self._heard = max(self._heard, shard.clock)
             return
@@ -321,7 +323,7 @@ class ClusterSource(Tables):
     def took_effect(self, transaction: Transaction, ts: ClusterTime) -> None:
         self._heard = max(self._heard, ts)
         for number, kept in enumerate(transaction.kept):
-            at = place(ts, number)
+            at = shard_place(ts, number)
             insort(kept.table.history, (at, kept.key, kept.row), key=_when)
             if kept.row is not None:
                 self.version_at[kept.table.id, kept.row["v"]] = at
@@ -465,7 +467,7 @@ class ClusterSource(Tables):
     @staticmethod
     def ddl_place(shard: Shard, ts: ClusterTime) -> Position:
         """Before all rows of its time, and by shard."""
-        return Position(ts, f"-{shard.name.encode().hex().upper()}.{0:08X}")
+        return place_of(ts, shard.name, 0)
 
     def count_indexes(self, table: PlacedTable) -> None:
         """A table has the indexes that all of its owners have."""
@@ -562,7 +564,7 @@ def _host(name: str) -> str:
 
 
 def _row_place(ts: ClusterTime) -> Position:
-    return place(ts, 0)
+    return shard_place(ts, 0)
 
 
 @dataclass(frozen=True, slots=True)

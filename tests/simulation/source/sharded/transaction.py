@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.source.oplog import Operation, place
+from tests.simulation.source.oplog import Operation, shard_place
 from tests.simulation.source.sharded.placement import PlacedTable
 from tests.simulation.source.sharded.shard import Shard
 from tests.simulation.source.tables import Row
@@ -64,7 +64,7 @@ def commit(
         cluster.took_effect(transaction, commit_ts)
     for shard in random.sample([coordinator, *others], len(others) + 1):
         cluster.tell(coordinator, shard)
-        event = place(commit_ts, len(transaction.of(shard)) - 1) if commit_ts is not None else None
+        event = shard_place(commit_ts, len(transaction.of(shard)) - 1) if commit_ts is not None else None
         decided_ts = shard.decide(prepared[shard], commit_ts, event)
         cluster.machine.note(shard.name, f"decides for {commit_ts} at {decided_ts}, prepared at {prepared[shard].ts}")
         for at, table, key, _ in transaction.operations:

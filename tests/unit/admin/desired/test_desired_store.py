@@ -7,7 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import structlog
 
+from admin.access import Access, Caller
 from admin.desired.desired_store import DesiredStore
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
@@ -17,9 +19,10 @@ from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredSta
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId
 from coordination.election import ElectedOwner
-from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import Delete, KeyValue, Put
+from coordination.history import MOST_ENTRIES
 from coordination.layout import Layout, decode, encode
+from tests.memory_etcd import MemoryClient, MemoryEtcd
 
 FEED, LAYOUT, TABLE = ChangefeedId("f"), Layout("test"), TableId("a" * 32)
 INFO = ChangefeedInfo(
@@ -75,15 +78,15 @@ def paused(info: ChangefeedInfo, _: ChangefeedStatus | None) -> ChangefeedInfo:
 
 
 def test_a_change_is_decided_again_on_what_another_user_has_changed_meanwhile(cluster: Cluster) -> None:
-    cluster.client.then = lambda: cluster.other.change(FEED, paused)
-    cluster.store.change(FEED, later)
+    cluster.client.then = lambda: cluster.other.change(FEED, paused, "update")
+    cluster.store.change(FEED, later, "update")
     assert (cluster.info.version, cluster.info.desired) == (3, DesiredState.PAUSED)
 
 
 def test_a_change_of_what_was_created_anew_meanwhile_is_decided_on_that(cluster: Cluster) -> None:
-    cluster.other.change(FEED, paused)
+    cluster.other.change(FEED, paused, "update")
     cluster.client.then = cluster.created_anew
-    cluster.store.change(FEED, later)
+    cluster.store.change(FEED, later, "update")
     assert (cluster.info.version, cluster.info.desired) == (2, DesiredState.RUNNING)
 
 
@@ -100,7 +103,7 @@ def test_what_a_user_removed_is_created_again_by_a_user_alone(cluster: Cluster) 
     def removed(info: ChangefeedInfo, _: ChangefeedStatus | None) -> ChangefeedInfo:
         return replace(info, version=info.version + 1, desired=DesiredState.REMOVED)
 
-    cluster.store.change(FEED, removed)
+    cluster.store.change(FEED, removed, "update")
     assert cluster.store.removed_at(FEED) is not None
     cluster.server.txn([], [Delete(LAYOUT.info(FEED))])
     with pytest.raises(WrongState, match="so it is not created again by itself"):
@@ -154,7 +157,7 @@ def test_what_nobody_could_read_afterwards_is_not_written(cluster: Cluster) -> N
         return replace(info, configuration=info.configuration.model_copy(update=times), version=2)
 
     with pytest.raises(ConfigurationError) as refused:
-        cluster.store.change(FEED, ended_before_its_start)
+        cluster.store.change(FEED, ended_before_its_start, "update")
     assert refused.value.problems == (
         "configuration.target: found 100.0, which is not after start 200.0; write a later time",
     )
@@ -172,3 +175,70 @@ def test_a_repair_that_nobody_can_read_is_replaced_by_a_new_one(cluster: Cluster
     found = cluster.client.get(key)
     assert found is not None
     assert decode(RepairRequest, found) == request
+
+
+MARIA = Caller(name="maria", access=Access.OPERATOR, address="10.0.0.7")
+
+
+def _told(cluster: Cluster) -> list[tuple[str, str, str, str, str]]:
+    return [(entry.by, entry.action, entry.subject, entry.before, entry.after) for entry in cluster.store.history(FEED)]
+
+
+def test_each_change_says_who_made_it_in_the_log_and_in_the_history(cluster: Cluster) -> None:
+    store = cluster.store.by(MARIA)
+    with structlog.testing.capture_logs() as logged:
+        store.change(FEED, paused, "pause")
+        store.move(FEED, TABLE, NodeId("n1"), name="shop.orders")
+        store.ask(FEED, TABLE, TableVerb.STOP, name="shop.orders")
+    expected = [
+        ("maria", "pause", "", "running; version 1", "paused; version 2"),
+        ("maria", "move table", "shop.orders", "", "n1"),
+        ("maria", "stop table", "shop.orders", "", ""),
+    ]
+    assert _told(cluster)[1:] == expected
+    lines = [line for line in logged if line["event"] == "audit"]
+    fields = ("by", "action", "subject", "before", "after")
+    assert [tuple(line.get(field, "") for field in fields) for line in lines] == expected
+    assert {(line["role"], line["address"], line["changefeed"]) for line in lines} == {("operator", "10.0.0.7", "f")}
+
+
+def test_what_changes_nothing_and_what_is_refused_is_no_change(cluster: Cluster) -> None:
+    before = _told(cluster)
+    with structlog.testing.capture_logs() as logged:
+        cluster.store.by(MARIA).change(FEED, lambda info, _: info, "pause")
+        with pytest.raises(ConflictError):
+            cluster.store.by(MARIA).create(INFO)
+    assert (_told(cluster), logged) == (before, [])
+
+
+def test_a_changed_configuration_is_told_option_by_option_and_without_credentials(cluster: Cluster) -> None:
+    def updated(info: ChangefeedInfo, _: ChangefeedStatus | None) -> ChangefeedInfo:
+        configuration = Configuration.parse(
+            {
+                "id": "f",
+                "source": "mongodb://u:hunter2hunter2@a",
+                "sink": "mongodb://b",
+                "filter": {"tables": ["shop.*"]},
+            }
+        )
+        return replace(info, configuration=configuration, version=2)
+
+    cluster.store.by(MARIA).change(FEED, updated, "update")
+    _, _, _, before, after = _told(cluster)[-1]
+    assert "filter.tables: shop.*" in after
+    assert "hunter2" not in before + after
+    assert after.endswith("version 2")
+
+
+def test_the_history_keeps_the_newest_changes(cluster: Cluster) -> None:
+    for number in range(MOST_ENTRIES + 3):
+        cluster.store.by(MARIA).ask(FEED, TABLE, TableVerb.STOP, name=f"t{number}")
+    told = _told(cluster)
+    assert len(told) == MOST_ENTRIES
+    assert told[-1][2] == f"t{MOST_ENTRIES + 2}"
+
+
+def test_the_history_is_another_for_a_changefeed_whose_name_begins_alike(cluster: Cluster) -> None:
+    longer = replace(INFO, configuration=INFO.configuration.model_copy(update={"id": "f-2"}))
+    cluster.store.by(MARIA).create(longer)
+    assert [told[0] for told in _told(cluster)] == ["the node itself"]

@@ -10,9 +10,9 @@ import pytest
 from admin.desired.desired_store import DesiredStore
 from changefeed.errors import NotFoundError, WrongState
 from changefeed.records.node import NodeHealth, NodeId, NodeRecord, Role
-from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import Committed, Compare, Op, Put, Refused
 from coordination.layout import Layout, decode, encode
+from tests.memory_etcd import MemoryClient, MemoryEtcd
 
 LAYOUT = Layout("test")
 N1, N2 = NodeId("n1"), NodeId("n2")

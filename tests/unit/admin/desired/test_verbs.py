@@ -71,6 +71,13 @@ def test_a_new_start_is_for_what_rests_and_is_forgotten_once_obeyed() -> None:
     assert verbs.paused(restarted, _status(State.NORMAL, version=2)).resume_from is None
 
 
+def test_a_pause_before_a_new_start_is_obeyed_does_not_undo_it() -> None:
+    """The owner drops the unfinished copies of the old start first: going on there would count what is gone."""
+    restarted = verbs.resumed(replace(_INFO, desired=DesiredState.PAUSED), _status(State.STOPPED), _AT)
+    paused = verbs.paused(restarted, _status(State.STOPPED))
+    assert verbs.resumed(paused, _status(State.STOPPED, version=3), None).resume_from == _AT
+
+
 @pytest.mark.parametrize("sink", ["kafka://b:9092/p", "file:///p"])
 def test_a_changefeed_that_writes_messages_has_no_new_start(sink: str) -> None:
     """Those in between would be missing, or there twice."""

@@ -3,7 +3,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from admin.planning.creation_plan import AtTarget, CopyEstimate, PlannedTable, oplog_warnings, planned_tables
+from admin.planning.creation_plan import (
+    AtTarget,
+    CopyEstimate,
+    CopySample,
+    PlannedTable,
+    oplog_warnings,
+    planned_tables,
+)
 from admin.services.plans import copy_estimate
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
@@ -40,7 +47,7 @@ def planned(**fields: Any) -> list[PlannedTable]:
 
 def estimate(oplog: timedelta | None = None, **fields: Any) -> CopyEstimate:
     wanted = configuration(**fields)
-    return CopyEstimate.of(wanted, planned(), read_rate=80_000_000, send_rate=30_000_000, oplog=oplog)
+    return CopyEstimate.of(wanted, planned(), CopySample(read_rate=80_000_000, send_rate=30_000_000, oplog=oplog))
 
 
 def test_each_table_has_its_name_size_and_chunks_and_what_the_target_has() -> None:
@@ -72,7 +79,7 @@ def test_a_limit_that_is_slower_decides() -> None:
 
 
 def test_without_a_measurement_there_is_no_time() -> None:
-    found = CopyEstimate.of(configuration(), planned(), read_rate=None, send_rate=None, oplog=None)
+    found = CopyEstimate.of(configuration(), planned(), CopySample())
     assert found.takes is None
     assert not list(oplog_warnings(configuration(), found, ()))
 

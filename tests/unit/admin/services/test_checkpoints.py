@@ -17,11 +17,11 @@ from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionR
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
-from coordination.etcd.memory import MemoryEtcd
 from coordination.etcd.protocol import Put
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
 from coordination.parts import assignment_puts
+from tests.memory_etcd import MemoryEtcd
 from verify.comparison import Passed
 
 ID, NODE, TABLE = ChangefeedId("orders"), NodeId("n1"), TableId("ab" * 16)

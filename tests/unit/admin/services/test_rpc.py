@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
+import structlog
 
-from admin.access import Access, AccessToken, Guard
+from admin import DETAILS_KEY
+from admin.access import Access, AccessToken, Caller, Guard
 from admin.services import rpc
 from admin.services.changefeed_service import ChangefeedService
 from admin.services.node_service import ClusterService, NodeService
@@ -16,7 +19,7 @@ from admin.services.table_service import DdlService, TableService
 from admin.services.verify_service import VerifyService
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed import errors
-from changefeed.errors import ConfigurationError, SinkRefused, SluiceError
+from changefeed.errors import ConfigurationError, NotFoundError, NotPermitted, SinkRefused, SluiceError
 from coordination.etcd.protocol import HistoryCompacted
 from credentials.redaction import keep_secret, reveal
 
@@ -59,14 +62,25 @@ class Aborted(Exception):
 class Call:
     """A gRPC context, as far as `rpc` uses it."""
 
-    def __init__(self, token: str = "") -> None:
+    def __init__(self, token: str = "", *, peer: str = "ipv4:10.0.0.7:51234", common_name: bytes = b"") -> None:
         self._metadata = [("authorization", f"Bearer {token}")] if token else []
+        self._peer = peer
+        self._common_name = common_name
         self.status: grpc.StatusCode | None = None
         self.said = ""
         self.trailing: dict[str, str | bytes] = {}
 
     def invocation_metadata(self) -> list[tuple[str, str]]:
         return self._metadata
+
+    def peer(self) -> str:
+        return self._peer
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {"x509_common_name": [self._common_name]} if self._common_name else {}
+
+    def add_callback(self, callback: object) -> bool:
+        return True
 
     def set_trailing_metadata(self, metadata: tuple[tuple[str, str | bytes], ...]) -> None:
         self.trailing = dict(metadata)
@@ -82,12 +96,12 @@ class Call:
         raise Aborted
 
     def problems(self) -> list[str]:
-        details = self.trailing[rpc.DETAILS_KEY]
+        details = self.trailing[DETAILS_KEY]
         assert isinstance(details, bytes)
         return list(pb.ErrorDetails.FromString(details).problems)
 
 
-TOKENS = (AccessToken(Access.VIEWER, "v" * 16), AccessToken(Access.OPERATOR, "o" * 16))
+TOKENS = (AccessToken(Access.VIEWER, "v" * 16, "dashboard"), AccessToken(Access.OPERATOR, "o" * 16, "maria"))
 GUARD = Guard(lambda: TOKENS)
 
 
@@ -101,6 +115,10 @@ class Service:
     @rpc.unary(Access.OPERATOR)
     def change(self, request: object, context: object) -> str:
         return "changed"
+
+    @rpc.unary(Access.VIEWER)
+    def who(self, request: object, call: Any) -> Any:
+        return call.caller
 
     @rpc.streaming(Access.VIEWER)
     def watch(self, request: object, context: object) -> Iterator[str]:
@@ -142,9 +160,44 @@ def test_a_call_is_made_by_those_who_may(
     assert (call.status, bool(answered)) == (expected, expected is None)
 
 
+@pytest.mark.parametrize(
+    ("peer", "address"), [("ipv4:10.0.0.7:51234", "10.0.0.7"), ("ipv6:%5B::1%5D:51234", "::1"), ("unix:", "unix:")]
+)
+def test_a_method_is_told_who_calls(peer: str, address: str) -> None:
+    assert Service().who(None, Call("v" * 16, peer=peer)) == Caller(
+        name="dashboard", access=Access.VIEWER, address=address
+    )
+
+
+def test_a_certificate_names_who_has_no_token() -> None:
+    service = Service()
+    service.guard = Guard()
+    assert service.who(None, Call(common_name=b"laptop of maria")).name == "laptop of maria"
+    assert service.who(None, Call()).name == "anonymous"
+
+
+def test_another_door_gives_its_caller_and_gets_the_errors_themselves() -> None:
+    viewer = rpc.AdmittedCall(Caller(name="dashboard", access=Access.VIEWER, address="10.0.0.7"))
+    assert Service().who(None, viewer) is viewer.caller
+    assert list(Service().watch(None, viewer)) == ["seen"]
+    with pytest.raises(NotPermitted, match="the token of dashboard has the role viewer"):
+        Service().change(None, viewer)
+    with pytest.raises(NotPermitted):
+        list(Service().finalize(None, viewer))
+
+
+def test_a_refused_call_is_logged_without_all_that_was_sent() -> None:
+    """A caller may send a megabyte, and an error may quote it."""
+    with structlog.testing.capture_logs() as logged, pytest.raises(Aborted):
+        Service().fail(NotFoundError("x" * 1_000_000), Call("v" * 16))
+    [line] = [line for line in logged if line["event"] == "call_refused"]
+    assert len(line["error"]) < 1_100
+    assert "1,000,000 characters" in line["error"]
+
+
 READS = {
     *("GetChangefeed", "ListChangefeeds", "GetReadiness", "WatchChangefeed", "ListNodes", "GetCluster"),
-    *("ListTables", "ListRejectedRows", "ListDdl"),
+    *("ListTables", "ListRejectedRows", "ListDdl", "ListHistory", "ListSyncPoints"),
 }
 
 
@@ -184,3 +237,10 @@ def test_an_unexpected_exception_is_told_to_the_log_alone() -> None:
         Service().fail(ValueError("row 7 of shop.orders"), call)
     assert call.status is grpc.StatusCode.INTERNAL
     assert "shop.orders" not in call.said
+
+
+def test_a_name_in_an_error_cannot_draw_on_the_callers_terminal() -> None:
+    call = Call("v" * 16)
+    with pytest.raises(Aborted):
+        Service().fail(NotFoundError("there is no table 'shop.\x1b[2J\nall is well'"), call)
+    assert call.said == r"there is no table 'shop.\x1b[2J\nall is well'"

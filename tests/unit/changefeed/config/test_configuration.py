@@ -130,4 +130,22 @@ def test_what_is_shown_has_no_credentials_and_what_is_stored_has_them_as_written
 
     assert read.public()["source"] == "mongodb://***@db1.example/"
     assert "hunter2" not in f"{read} {read!r} {read.public()}"
-    assert Configuration.from_yaml(read.to_yaml()).source.reference == inline
+    assert Configuration.parse(read.model_dump(mode="json", exclude_none=True)).source.reference == inline
+
+
+def test_what_is_exported_is_taken_back_and_has_no_secret() -> None:
+    written = REQUIRED | {
+        "source": "mongodb://reader:hunter2@db1.example/?replicaSet=rs0",
+        "filter": {"tables": ["shop.*"]},
+        "copy_limit": "20MB/s",
+        "pipeline": {"parallelism": 9},
+        "columns": [{"tables": ["shop.users"], "mask": {"name": "***"}, "hash": ["mail"], "hash_key": "${env:KEY}"}],
+    }
+    read = Configuration.parse(written)
+    text, variables = read.exported()
+    again = Configuration.from_yaml(text)
+    name = f"SLUICE_{read.id.upper().replace('-', '_')}_SOURCE_PASSWORD"
+    assert variables == [name]
+    assert again.source.reference == f"mongodb://reader:${{env:{name}}}@db1.example/?replicaSet=rs0"
+    assert again.model_copy(update={"source": read.source}) == read
+    assert again.exported() == (text, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 from typer.testing import CliRunner
 
@@ -29,6 +30,25 @@ def test_what_needs_a_pause_is_named_and_live_options_are_not() -> None:
     assert not alike(plain, changed)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "live"),
+    [
+        ("file:///d?commit_interval=60s", "file:///d?compression=zstd&commit_interval=5s&file_size=1MiB", True),
+        ("file:///d", "file:///d?format=bson", False),
+        ("file:///d", "file:///e", False),
+        ("s3://bucket/p?region=a-b", "s3://bucket/p?region=a-b&compression=none", True),
+        ("kafka://b/shop", "kafka://b/shop?compression=zstd&topic.retention.ms=1000", True),
+        ("kafka://b/shop", "kafka://b/shop?topic.cleanup.policy=delete", False),
+        ("kafka://b/shop", "kafka://b/shop?partitions=7", False),
+        ("mongodb://t/?compressors=zstd", "mongodb://t/", False),
+    ],
+)
+def test_of_a_sinks_options_those_that_readers_need_not_know_are_live(before: str, after: str, live: bool) -> None:
+    one, other = (Configuration.parse({**_FIELDS, "sink": uri}) for uri in (before, after))
+    assert alike(one, other) is live
+    assert needing_a_pause(one, other) == (() if live else ("sink",))
+
+
 def test_the_tables_of_a_filter_change_apart_from_its_rules() -> None:
     plain = Configuration.parse(_FIELDS)
     wider = Configuration.parse({**_FIELDS, "filter": {"tables": ["a.*"]}})
@@ -50,7 +70,8 @@ def test_the_list_for_users_needs_no_server() -> None:
 
 
 def test_the_handbook_says_which_options_are_live() -> None:
-    page = (Path(changefeed.__file__).parents[1] / "docs" / "configuration.md").read_text()
+    text = (Path(changefeed.__file__).parents[1] / "docs" / "reference" / "configuration.md").read_text()
+    page = " ".join(text.split())
     *others, last = [f"`{name}`" for name in OPTIONS if name in LIVE_OPTIONS]
     live = f"{', '.join(others)} and {last}"
     in_place = [name for name, changes in OPTIONS.items() if changes is Changeable.IN_PLACE]

@@ -160,3 +160,33 @@ def test_a_source_that_is_read_by_the_oplog_may_prefer_a_secondary(capture: str)
 def test_a_stored_configuration_with_one_can_still_be_read() -> None:
     fields = {"id": "f", "source": "mongodb://db1/?readPreference=nearest", "sink": "mongodb://dr1"}
     assert Configuration.model_validate(fields).source.reference.endswith("nearest")
+
+
+@pytest.mark.parametrize(
+    ("written", "exported", "variables"),
+    [
+        ("mongodb://db1.example/?replicaSet=rs0&w=1", "mongodb://db1.example/?replicaSet=rs0&w=1", []),
+        ("mongodb://u:hunter2@a,b/db?w=1", "mongodb://u:${env:X_PASSWORD}@a,b/db?w=1", ["X_PASSWORD"]),
+        ("mongodb://u:${file:/run/p?x}@a/?w=1", "mongodb://u:${file:/run/p?x}@a/?w=1", []),
+        ("mongodb://${file:/run/secrets/source}", "mongodb://${file:/run/secrets/source}", []),
+        (
+            "mongodb://a/?authMechanismProperties=AWS_SESSION_TOKEN:hunter2",
+            "mongodb://a/?authMechanismProperties=${env:X_AUTHMECHANISMPROPERTIES}",
+            ["X_AUTHMECHANISMPROPERTIES"],
+        ),
+        ("s3://AK:hunter2@bkt/p?region=eu", "s3://AK:${env:X_PASSWORD}@bkt/p?region=eu", ["X_PASSWORD"]),
+        (
+            "kafka://u:hunter2@b1:9092/shop?large=claim_check&claims=s3%3A%2F%2FAK%3Ahunter3%40bkt%2Fp&sasl=PLAIN",
+            "kafka://u:${env:X_PASSWORD}@b1:9092/shop?large=claim_check&claims=s3%3A%2F%2FAK%3A%24%7Benv%3AX_CLAIMS_PASSWORD%7D%40bkt%2Fp&sasl=PLAIN",
+            ["X_CLAIMS_PASSWORD", "X_PASSWORD"],
+        ),
+        ("blackhole://", "blackhole://", []),
+    ],
+)
+def test_what_is_exported_has_all_options_and_references_for_secrets(
+    written: str, exported: str, variables: list[str]
+) -> None:
+    found = ConnectionUri.parse(written).with_references("X")
+    assert found.reference == exported
+    assert found.variables == variables
+    assert ConnectionUri.parse(exported) == found

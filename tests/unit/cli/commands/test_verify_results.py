@@ -31,8 +31,15 @@ def exit_code(events: Iterable[pb.VerifyEvent], monkeypatch: pytest.MonkeyPatch,
         yield SimpleNamespace(stream=lambda *_: iter(events), verifications=stubs)
 
     monkeypatch.setattr(command, "Connection", connection)
-    given = {"tables": None, "max_differences": 20, "parallelism": 4, "ignore_field_order": False, "repair": False}
-    flags: dict[str, Any] = dict.fromkeys(("server", "token_file", "ca", "cert", "key"))
+    given = {
+        "tables": None,
+        "max_differences": 20,
+        "parallelism": 4,
+        "ignore_field_order": False,
+        "repair": False,
+        "show": False,
+    }
+    flags: dict[str, Any] = dict.fromkeys(("server", "context", "token_file", "ca", "cert", "key"))
     try:
         verify(**{"changefeed": "f", "output": Output.TABLE, **given, **flags, **wishes})
     except SystemExit as ended:

@@ -15,6 +15,7 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.table import TableId, TableName
 from owner.ddl import barrier
+from tests.invariants import check_barrier
 from tests.work import lines_run
 
 SEEN = datetime(2026, 11, 21, tzinfo=UTC)
@@ -192,7 +193,7 @@ def test_the_checkpoint_of_the_changefeed_does_not_pass_a_ddl_that_is_not_done()
 def test_the_invariant_check_refuses_a_gate_that_lets_rows_pass_a_ddl() -> None:
     open_gate = barrier.BarrierDecision(position=at(13), held={}, runnable=())
     with pytest.raises(InvariantError, match="is not done"):
-        barrier.check_invariants(open_gate, [ddl(11, A)], NOWHERE.get)
+        check_barrier(open_gate, [ddl(11, A)], NOWHERE.get)
 
 
 def test_a_table_that_enters_again_waits_until_it_has_left_its_node() -> None:

@@ -15,6 +15,7 @@ from changefeed.records.status import Straggler
 from changefeed.table import TableId, TableName
 from owner.ddl import barrier
 from owner.ddl.stragglers import NOTHING, StoredStraggler, Waiting, not_awaited, wait
+from tests.invariants import check_barrier
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 A, B, C, D = (TableId(letter * 32) for letter in "abcd")
@@ -68,7 +69,7 @@ def waiting(
 def runnable(records: list[DdlRecord], found: Waiting, **places: int) -> list[int]:
     known = {TableId(letter * 32): at(place) for letter, place in places.items()}
     gate = barrier.decide(at(END), records, known.get, found)
-    barrier.check_invariants(gate, records, known.get, found)
+    check_barrier(gate, records, known.get, found)
     return [record.position.ts.increment for record in gate.runnable]
 
 

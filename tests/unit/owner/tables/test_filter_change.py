@@ -21,16 +21,15 @@ from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.records.node import AssignedTable
-from changefeed.table import Beside, TableId, TableKind, TableName, TableSchema, view_id
-from owner.recopy import abandoned_copies
+from changefeed.table import Beside, TableId, TableName, TableSchema
 from owner.tables.filter_change import (
     in_the_way,
     may_take_names,
     plan,
     with_free_names,
-    without_doubles,
 )
 from owner.tables.known_tables import KnownTables
+from owner.target_changes import abandoned_copies
 from schema_store.store import FoldStep
 from schema_store.versions import SchemaVersions
 
@@ -281,10 +280,3 @@ def test_a_copy_to_another_name_ends_a_table_and_begins_it_again_after_any_crash
         after, settled = carried_out(again.steps, left, rest)
         after |= by_id(again.taken_in)
         assert (after, settled) == (by_id(found[:1]) | by_id([table(B, "b")]), {})
-
-
-def test_a_time_series_that_an_earlier_release_knows_as_a_view_is_not_taken_in_beside_itself() -> None:
-    old = replace(table(A, "w"), id=view_id(table(A, "w").name), kind=TableKind.TIMESERIES)
-    now, other = replace(table(A, "w"), kind=TableKind.TIMESERIES), replace(table(B, "x"), kind=TableKind.TIMESERIES)
-    assert without_doubles([now, other], [old]) == (other,)
-    assert without_doubles([now, other], [table(B, "w")]) == (now, other)

@@ -8,7 +8,7 @@ import pytest
 
 from changefeed.config.tables.filter import Disposition
 from changefeed.documents.document import Document
-from changefeed.errors import DdlRefused, HistoryLost, RowRejected
+from changefeed.errors import DdlRefused, HistoryLost, RowRejected, SluiceError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -18,9 +18,9 @@ from changefeed.records.status import Straggler
 from changefeed.table import TableId, TableName
 from owner.ddl.execution import Observe
 from owner.ddl.stragglers import StoredStraggler
-from owner.decision import Decision, LookUp, RecordDdls, ReleaseDdls
+from owner.decision.decide import Decision, LookUp, RecordDdls, ReleaseDdls
 from owner.tables.wishes import Mark, TableWishes
-from tests.unit.owner.test_decision import NOW, A, B, Feed, at, ddl, table
+from tests.unit.owner.decision.test_decide import NOW, A, B, Feed, at, ddl, table
 
 C = TableId("c" * 32)
 
@@ -70,7 +70,7 @@ def test_a_stopped_table_of_which_too_many_ddls_wait_is_lost() -> None:
     assert lost(feed.decide(places=PLACES, wishes=wishes(A))) == {}
     decision = feed.decide([change(14)], places=PLACES, wishes=wishes(A))
     assert lost(decision) == {
-        A: "it stands still, and 4 DDLs of it wait, more than are kept; have it copied anew: `sluice table recopy`"
+        A: "it stands still, and 4 DDLs of it wait, more than are kept; have the table copied anew (`sluice table recopy`)"
     }
     assert recorded(decision) == [(DdlType.MODIFY, at(14))], "the mark is not in etcd yet"
 
@@ -134,7 +134,7 @@ def test_its_copy_begins_as_the_source_has_it_and_its_later_ddls_are_recorded() 
     [question] = [action.event for action in asked.actions if isinstance(action, LookUp)]
     assert recorded(asked) == []
     found = Document.of({"options": {"validationLevel": "moderate"}, "indexes": []})
-    entered: dict[tuple[Position, TableId | None], Document] = {(question.position, A): found}
+    entered: dict[tuple[Position, TableId | None], Document | SluiceError] = {(question.position, A): found}
     assert recorded(feed.decide([later], places={A: at(6)}, wishes=known, entered=entered)) == [
         (DdlType.LEAVE, at(6)),
         (DdlType.ENTER, question.position),

@@ -9,6 +9,7 @@ from changefeed.records.ddl import Barrier
 from changefeed.table import TableId
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
 from processor.lanes.lanes import LaneJob, Lanes
+from tests.invariants import check_lanes
 
 A, B, C, D = (TableId(name) for name in "abcd")
 LIMITS = LaneLimits(near_seconds=10, jobs=4)
@@ -32,7 +33,7 @@ def start(lanes: Lanes, now: Barrier, limits: LaneLimits = LIMITS) -> tuple[Lane
     jobs = plan(lanes, now, WIDE, limits)
     for job in jobs:
         lanes = lanes.started(job)
-        lanes.check()
+        check_lanes(lanes)
     return lanes, jobs
 
 
@@ -87,6 +88,13 @@ def test_a_lane_whose_only_table_is_held_runs_nothing() -> None:
     lanes, done = run(lanes, barrier(110, a=104))
     assert done == [{"a": (100, 104)}]
     assert run(lanes, barrier(115))[1] == [{"a": (104, 115)}]
+
+
+def test_where_ddls_hold_all_tables_those_that_are_near_go_on_in_the_job_of_the_default_lane() -> None:
+    _, [job] = start(lanes_at(a=100, b=100), barrier(110, a=104, b=105))
+    assert job.tables
+    assert job.window.empty
+    assert (job.of(TableId("a")), job.of(TableId("b"))) == (Window(at(100), at(104)), Window(at(100), at(105)))
 
 
 def test_a_table_released_while_the_others_stand_still_gets_a_job_of_its_own_at_once() -> None:

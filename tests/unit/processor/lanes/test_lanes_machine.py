@@ -16,6 +16,7 @@ from processor.lanes.apart_lane import SlowLane, SuspectLane
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
 from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import Pace
+from tests.invariants import check_lanes
 
 TABLES = [TableId(name) for name in "abcdef"]
 LIMITS = LaneLimits(near_seconds=10, jobs=3)
@@ -171,7 +172,7 @@ class LanesMachine(RuleBasedStateMachine):
 
     @invariant()
     def stands_where_it_was_applied(self) -> None:
-        self.lanes.check()
+        check_lanes(self.lanes)
         default, exceptions = self.lanes.reported()
         for table in self.lanes.tables:
             assert exceptions.get(table, default) == self.applied[table]

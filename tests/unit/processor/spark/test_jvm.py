@@ -71,7 +71,9 @@ def test_neither_a_driver_without_jobs_nor_one_with_executors_gives_up(jobs: int
 
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[None]:
+    """A logger that has remembered how it writes here would do so in the tests of other modules."""
     logging.set_up(logging.LogFormat.JSON)
+    structlog.configure(cache_logger_on_first_use=False)
     yield
     structlog.reset_defaults()
 
@@ -101,6 +103,12 @@ def test_a_line_of_spark_keeps_its_level_and_its_logger(capsys: pytest.CaptureFi
 def test_a_line_of_a_worker_is_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
     line = {"event": "row_deviated", "level": "warning", "row": "7"}
     assert told(json.dumps(line), capsys) == line
+
+
+def test_a_line_of_a_worker_for_people_is_as_it_was_too(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "2026-11-28T21:32:20.709107Z [warning  ] row_deviated                   row=7"
+    jvm.tell(line)
+    assert capsys.readouterr().err == f"{line}\n"
 
 
 @pytest.mark.parametrize("line", ["7", "[1]", "{", '{"a": 1}'])

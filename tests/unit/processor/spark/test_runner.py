@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -39,3 +40,13 @@ def test_a_jvm_that_dies_in_between_is_tried_again_and_fails_nothing(ask: Any) -
     runner = _DiesMeanwhile(SparkSettings(master="local[2]"))
     with pytest.raises(PipelineUnavailable, match="calling None"):
         ask(runner)
+
+
+def test_a_context_that_another_thread_has_buried_has_no_slots_and_nothing_to_cancel() -> None:
+    """PySpark forgets what the context was then."""
+    runner = SparkRunner(SparkSettings(master="local[2]"))
+    runner._context = cast("SparkContext", SimpleNamespace(_jsc=None, _jvm=None, _gateway=None))
+    assert runner.slots() == 0
+    assert runner.health() is None
+    runner.cancel(Group("feed", "lane"))
+    runner._context = None

@@ -7,11 +7,11 @@ import pytest
 from changefeed.errors import CoordinationUnavailable, FencedError
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.records.status import ChangefeedStatus
-from coordination.etcd.memory import MemoryClient, MemoryEtcd
 from coordination.etcd.protocol import Delete, EtcdConfig, KeyValue, Put
 from coordination.layout import encode
 from coordination.task_fence import Fence
 from processor.task.permit import TaskPermit
+from tests.memory_etcd import MemoryClient, MemoryEtcd
 
 NODE, STATUS, ATTEMPT = "/nodes/one", "/changefeeds/f/status", "/revoked/one/7"
 

@@ -18,7 +18,7 @@ from changefeed.table import TableId
 from credentials.redaction import keep_secret, reveal
 from processor.lanes.lanes import LaneJob
 from processor.task import wide_window, window_task
-from processor.task.job import Held, JobSpec
+from processor.task.job import JobSpec
 from processor.task.limiter import UNLIMITED
 from processor.task.wide_window import ShuffledBlob, apply_bucket, divide_tables, read_slice
 from processor.task.window_task import report_of
@@ -33,7 +33,7 @@ def at(increment: int) -> Position:
 WINDOW = Window(at(1), at(9))
 TABLE = TableId("a" * 32)
 JOB = LaneJob(number=1, window=WINDOW, tables=frozenset({TABLE}), replay_until=at(1))
-SPEC = JobSpec.of("attempt", JOB, Held(), {})
+SPEC = JobSpec(attempt="attempt", job=replace(JOB, tables=frozenset()), default=bool(JOB.tables))
 LOST = report_of(HistoryLost("the oplog begins later"))
 
 

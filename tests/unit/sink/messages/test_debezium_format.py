@@ -19,8 +19,8 @@ from changefeed.table import TableName
 from sink.ddl import CreateIndexes, DropTables, ModifyTable, RenameTable, Skip
 from sink.messages.formats import message_format
 from sink.messages.message_format import KeyedMessage, MessageFormat
-from sink.messages.message_key import pos_of
 from sink.row import RowDetails
+from sluice_client.pos import pos_of
 from tests.unit.sink.messages.changes import AT, NAME, TABLE, change, record
 
 _ANNE = {"_id": Int64(1004), "first_name": "Anne", "last_name": "Kretchmar", "email": "annek@noanswer.org"}
@@ -51,7 +51,7 @@ def _envelope(message: KeyedMessage) -> dict[str, Any]:
     assert message.value is not None
     envelope: dict[str, Any] = json.loads(message.value)
     assert envelope["source"].pop("version") == "sluice"
-    assert envelope.pop("ts_ms") == 1558965508000
+    assert [envelope.pop(name) for name in ("ts_ms", "ts_us", "ts_ns")] == [1558965508 * 1000**n for n in (1, 2, 3)]
     assert envelope.pop("transaction") is None
     return envelope
 
@@ -125,6 +125,8 @@ def test_images_are_before_and_after() -> None:
     envelope = _envelope(message)
     assert (envelope["before"], envelope["after"]) == ('{"_id": 1004}', _AFTER)
     assert envelope["source"]["wallTime"] == 1558965508123
+    session = '{"id": {"$binary": "q6urq6urq6urq6urq6urqw==","$type": "04"}}'
+    assert (envelope["source"]["lsid"], envelope["source"]["txnNumber"]) == (session, 7)
     deletion, _ = _format().change(change(RowType.DELETE, 1004)._replace(details=images._replace(after=None)))
     assert (_envelope(deletion)["before"], _envelope(deletion)["after"]) == ('{"_id": 1004}', None)
 
@@ -235,7 +237,7 @@ def test_a_rename_out_of_the_filter_is_a_drop() -> None:
 
 def test_what_debezium_does_not_know_is_not_said() -> None:
     assert _format().ddl(record(DdlType.DROP), Skip(note="outside")) is None
-    assert _format().recopy(TABLE.id, NAME, AT) is None
+    assert _format().emptied(TABLE.id, NAME, AT) is None
     assert not _format().in_band
     renamed = RenameTable(name=NAME, to=TableName("inventory", "people"), replaces=False)
     assert _format().ddl(record(DdlType.RENAME, renamed_to=TableName("inventory", "people")), renamed) is not None

@@ -30,22 +30,24 @@ from sink.ddl import (
     ShardTable,
     Skip,
 )
-from sink.messages.feed_reader import StoredMessage
 from sink.messages.message import (
     Message,
     copy_end_message,
     ddl_message,
-    recopy_message,
+    emptied_message,
     schema_message,
     watermark_message,
 )
-from sink.messages.message_key import pos_after, pos_of
 from sink.messages.row_message import BsonRows, JsonRows
 from sink.receipt import CopyEnd
 from sink.row import RowChange, RowDetails, TargetTable
+from sluice_client.feed_reader import StoredMessage
+from sluice_client.pos import pos_after, pos_of
 from tests.json_schema import violations
 
-_SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "event-message.schema.json").read_text(encoding="utf-8"))
+_SCHEMA = json.loads(
+    (Path(__file__).parents[4] / "docs" / "reference" / "event-message.schema.json").read_text(encoding="utf-8")
+)
 _AT = Position(ClusterTime(100, 3), "00000002")
 _NAME = TableName("copy", "Aufträge")
 _TABLE = TargetTable(
@@ -135,7 +137,7 @@ def _others() -> Iterator[Message]:
         message = ddl_message("orders", record, ddl)
         assert message is not None
         yield message
-    yield recopy_message("orders", TableId("u1"), _NS, _AT)
+    yield emptied_message("orders", TableId("u1"), _NS, _AT)
     yield copy_end_message("orders", CopyEnd(table=TableId("u1"), name=_NS, start=_TABLE.version, at=_AT))
     yield watermark_message("orders", _AT)
     yield watermark_message("orders", _AT, {TableId("u1"): Position(ClusterTime(99, 1))})

@@ -11,12 +11,9 @@ from bson.int64 import Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.documents.row_key import row_key
-from changefeed.position import Position
-from sink.messages.extended_json import to_json
-from sink.messages.message_key import key_json, keys_json, message_key, pos_of, position_of
-from source.oplog.row_entry import place
+from sink.messages.message_key import key_json, keys_json, message_key
+from sluice_client.extended_json import to_json
 
 _NUMBERS = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
@@ -80,43 +77,3 @@ def test_a_key_is_written_as_any_document(id_: Any, beside: dict[str, Any]) -> N
     for key in (bson.encode({"_id": id_, **beside}), bson.encode({**beside, "_id": id_})):
         assert key_json(key) == to_json(key)
         assert keys_json(key) == (to_json(key), to_json(message_key(key)))
-
-
-_time = st.builds(ClusterTime, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-_near = st.builds(ClusterTime, st.just(1795224774), st.integers(8, 10))
-_oplog = st.one_of(st.just(""), st.integers(0, 2**32 - 1).map(place), st.integers(0, 2).map(place))
-_stream = st.one_of(
-    st.just(""), st.sampled_from(["8264AB01", "8264AB0146", "8264AC", "8264AB0146FE04"]).map("{}00000000".format)
-)
-
-
-@pytest.mark.parametrize("tokens", [_oplog, _stream])
-def test_bytes_sort_as_positions_do(tokens: st.SearchStrategy[str]) -> None:
-    @given(st.lists(st.builds(Position, st.one_of(_time, _near), tokens), min_size=2))
-    def check(positions: list[Position]) -> None:
-        assert sorted(positions, key=lambda each: pos_of(each).encode()) == sorted(positions)
-
-    check()
-
-
-@given(st.builds(Position, _time, st.one_of(_oplog, _stream)))
-def test_a_pos_gives_its_position_again(position: Position) -> None:
-    assert position_of(pos_of(position)) == position
-
-
-@given(st.builds(Position, _time, _oplog))
-def test_with_the_oplog_all_have_one_width(position: Position) -> None:
-    assert len(pos_of(position)) == 31
-
-
-def test_the_layout_is_as_documented() -> None:
-    assert pos_of(Position(ClusterTime(1795224774, 9), "00000002")) == "6B00F4C600000009.40000000000002"
-    assert pos_of(Position(ClusterTime(1795224774, 9))) == "6B00F4C600000009.00000000000000"
-
-
-@pytest.mark.parametrize(
-    "text", ["", "6B00F4C600000009", "6b0114c600000009.00000000000000", "6B00F4C600000009.11000000000000"]
-)
-def test_other_text_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a pos"):
-        position_of(text)

@@ -31,8 +31,8 @@ from sink.ddl import (
 )
 from sink.messages.formats import message_format
 from sink.messages.message_format import KeyedMessage, MessageFormat
-from sink.messages.message_key import pos_after, pos_of
 from sink.row import RowChange, RowDetails
+from sluice_client.pos import pos_after, pos_of
 from tests.unit.sink.messages.changes import AT, ID, NAME, TABLE, change, record
 
 _UUIDS: CodecOptions[dict[str, Any]] = CodecOptions(dict, uuid_representation=UuidRepresentation.STANDARD)
@@ -165,5 +165,5 @@ def test_a_dropped_database_has_no_collection() -> None:
 
 def test_what_has_no_event_is_not_said() -> None:
     assert _format().ddl(record(DdlType.DROP), Skip(note="outside")) is None
-    assert _format().recopy(ID, NAME, AT) is None
+    assert _format().emptied(ID, NAME, AT) is None
     assert not _format().in_band

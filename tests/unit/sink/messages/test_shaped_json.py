@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sink.messages import shaped_json
-from sink.messages.extended_json import CANONICAL, COMPACT, RELAXED, SPACED, STRICT, DamagedBson, NoJson, to_json
 from sink.messages.shaped_json import ShapedJson
+from sluice_client.extended_json import CANONICAL, COMPACT, RELAXED, SPACED, STRICT, DamagedBson, NoJson, to_json
 from tests.unit.sink.messages.any_bson import OPTIONS, int64s, names, texts
 
 _DIALECTS = [CANONICAL, COMPACT, RELAXED, SPACED, STRICT]

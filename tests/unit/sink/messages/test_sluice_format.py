@@ -19,10 +19,10 @@ from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DropTables, Skip
 from sink.messages.formats import message_format
 from sink.messages.message_format import KeyedMessage, MessageFormat
-from sink.messages.message_key import pos_after, pos_of
 from sink.messages.row_message import row_encoder
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
+from sluice_client.pos import pos_after, pos_of
 
 _AT = Position(ClusterTime(100, 3), "00000002")
 _NAME = TableName("shop", "orders")
@@ -72,7 +72,7 @@ def _record() -> DdlRecord:
     [
         (_format().ddl(_record(), DropTables(names=(_NAME,))), b"ddl", {"type": "drop"}),
         (_format().schema(TableSchema(id=_TABLE.id, name=_NAME, valid_from=_AT), _NAME), b"b", {"op": "b"}),
-        (_format().recopy(_TABLE.id, _NAME, _AT), b"ddl", {"type": "recopy"}),
+        (_format().emptied(_TABLE.id, _NAME, _AT), b"ddl", {"type": "recopy"}),
         (
             _format().copy_end(CopyEnd(table=_TABLE.id, name=_NAME, start=_TABLE.version, at=_AT)),
             b"c",

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from changefeed.capture import Capture, names_place
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from source.oplog.row_entry import position
 from source.sharded.effective_order import (
     Operation,
     Prepares,
@@ -209,12 +208,13 @@ def test_a_transaction_that_was_prepared_before_the_start_and_commits_after_it_h
 
 
 AT = ClusterTime(100, 1)
+OF_A_SHARD = place_of(AT, "sa", 0).token
 
 
-def test_ddls_come_before_the_rows_of_their_time_and_in_the_order_of_shards_and_operations() -> None:
+def test_ddls_of_one_time_are_in_the_order_of_shards_and_operations() -> None:
     first, second = place_of(AT, "sa", 0), place_of(AT, "sa", 1)
-    places = [Position(AT), first, numbered(first, 1), numbered(first, 2), second, place_of(AT, "sb", 0)]
-    places += [position(AT, 0), position(AT, 1), Position(AT.next())]
+    places = [Position(AT), place_of(AT, "", 0), first, numbered(first, 1), numbered(first, 2), second]
+    places += [place_of(AT, "sb", 0), Position(AT.next())]
     assert places == sorted(places)
     assert len(set(places)) == len(places)
     assert [Position.parse(str(each)) for each in places] == places
@@ -223,10 +223,11 @@ def test_ddls_come_before_the_rows_of_their_time_and_in_the_order_of_shards_and_
 @pytest.mark.parametrize(
     ("capture", "known"),
     [
-        (Capture.OPLOG, ["", "00000001"]),
-        (Capture.SHARD_OPLOGS, ["", "00000001", "-7361.00000000"]),
+        (Capture.OPLOG, ["", "00000001", "00000001.0002"]),
+        (Capture.SHARD_OPLOGS, ["", OF_A_SHARD, f"{OF_A_SHARD}.0001"]),
         (Capture.CHANGE_STREAM, ["", "8264AB"]),
     ],
 )
 def test_a_capture_knows_its_own_places(capture: Capture, known: list[str]) -> None:
-    assert [token for token in ("", "00000001", "-7361.00000000", "8264AB") if names_place(capture, token)] == known
+    tokens = ("", "00000001", "00000001.0002", OF_A_SHARD, f"{OF_A_SHARD}.0001", "8264AB")
+    assert [token for token in tokens if names_place(capture, token)] == known

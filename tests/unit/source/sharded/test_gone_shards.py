@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
@@ -13,6 +14,7 @@ from changefeed.table import TableId, TableName
 from source.loss import Loss, ReadTable
 from source.sharded.cluster_clients import Silence
 from source.sharded.gone_shards import GoneShards
+from source.sharded.source import ShardedSource
 from source.sharded.tables.rewind import LeftTables
 from tests.unit.owner.at_once import AtOnce
 
@@ -59,7 +61,7 @@ def look(
     shown: ShardedHistory | None = None,
     published: ShardedHistory | None = None,
 ) -> Loss:
-    gone = GoneShards(AtOnce(), lambda: source)
+    gone = GoneShards(AtOnce(), lambda: cast("ShardedSource", source))
     return gone.look(shown or history(), published or history(), Position(ClusterTime(80, 0)), lambda: tables)
 
 

@@ -15,9 +15,9 @@ from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
 from source.connection import Client
-from source.resume_token import high_water_mark_token
 from source.stream import filter_match
 from source.stream.stream_ddl_watch import ChangeStreamCursor
+from tests.unit.source.stream.tokens import high_water_mark_token
 
 ORDERS = bytes.fromhex("e859f91defed4324b3c16153db5f4643")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -21,8 +22,11 @@ from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableName
 from source.ddl_watch import DdlBatch
-from source.resume_token import high_water_mark_token, oplog_ddl_token
-from source.stream.stream_ddl_watch import Reading, ResumingDdlWatch
+from source.majority_watch import MajorityWatch
+from source.resume_token import oplog_ddl_token
+from source.stream.note import NoteKeeper
+from source.stream.stream_ddl_watch import ChangeStreamCursor, Reading, ResumingDdlWatch
+from tests.unit.source.stream.tokens import high_water_mark_token
 
 START = Position(ClusterTime(100, 5))
 
@@ -92,9 +96,15 @@ class StandingMajority:
         return SourceMajorityStalled(f"stands at {committed_ts}")
 
 
-def watch_of(cursor: ScriptedCursor, start: Position = START) -> ResumingDdlWatch:
+def watch_of(
+    cursor: ScriptedCursor, start: Position = START, notes: object = None, majority: object = None
+) -> ResumingDdlWatch:
     return ResumingDdlWatch(
-        cursor, start, CountedNotes(), MovingMajority(), lambda: "the oldest time available is 150.1"
+        cast("ChangeStreamCursor", cursor),
+        start,
+        cast("NoteKeeper", notes or CountedNotes()),
+        cast("MajorityWatch", majority or MovingMajority()),
+        lambda: "the oldest time available is 150.1",
     )
 
 
@@ -196,7 +206,7 @@ def test_a_retryable_error_says_when_to_come_back() -> None:
 
 def test_the_note_keeper_receives_each_reading() -> None:
     notes = CountedNotes()
-    watch = ResumingDdlWatch(ScriptedCursor([at(6)], [1, 1]), START, notes, MovingMajority(), str)
+    watch = watch_of(ScriptedCursor([at(6)], [1, 1]), notes=notes)
     watch.poll()
     watch.poll()
     assert [quiet for _, quiet in notes.looks] == [False, True]
@@ -212,7 +222,7 @@ def test_closing_twice_is_harmless() -> None:
 
 def test_a_stalled_majority_is_reported_with_the_batch_and_the_cursor_stays_open() -> None:
     cursor = ScriptedCursor([at(6)], [1, 0])
-    watch = ResumingDdlWatch(cursor, START, CountedNotes(), StandingMajority(), str)
+    watch = watch_of(cursor, majority=StandingMajority())
     first, second = watch.poll(), watch.poll()
     assert [event.position for event in first.events] == [at(6)]
     assert [str(batch.trouble) for batch in (first, second)] == ["stands at 200.1"] * 2

@@ -62,7 +62,7 @@ class ErrorReport(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Changefeed(_message.Message):
-    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings", "rows", "capture", "capture_reason", "stopped_tables", "stopped", "slowest", "open_letters", "copies", "copy_limit", "apply_limit", "estimate", "delay", "still_on")
+    __slots__ = ("id", "configuration", "version", "desired", "state", "obeyed", "checkpoint", "resolved", "lag", "error", "created_at", "retry_at", "tables", "held_tables", "open_ddls", "copy", "warnings", "rows", "capture", "capture_reason", "stopped_tables", "stopped", "slowest", "open_letters", "copies", "copy_limit", "apply_limit", "estimate", "delay", "still_on", "attention", "as_of", "sync_points")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,9 @@ class Changefeed(_message.Message):
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     DELAY_FIELD_NUMBER: _ClassVar[int]
     STILL_ON_FIELD_NUMBER: _ClassVar[int]
+    ATTENTION_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
+    SYNC_POINTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     configuration: str
     version: int
@@ -123,7 +126,126 @@ class Changefeed(_message.Message):
     estimate: CopyEstimate
     delay: str
     still_on: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., rows: _Optional[_Union[RowCounts, _Mapping]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., stopped_tables: _Optional[int] = ..., stopped: _Optional[_Iterable[_Union[StoppedTable, _Mapping]]] = ..., slowest: _Optional[_Iterable[_Union[TableLag, _Mapping]]] = ..., open_letters: _Optional[_Union[LetterTotals, _Mapping]] = ..., copies: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., copy_limit: _Optional[str] = ..., apply_limit: _Optional[str] = ..., estimate: _Optional[_Union[CopyEstimate, _Mapping]] = ..., delay: _Optional[str] = ..., still_on: _Optional[_Iterable[str]] = ...) -> None: ...
+    attention: str
+    as_of: _timestamp_pb2.Timestamp
+    sync_points: SyncPoints
+    def __init__(self, id: _Optional[str] = ..., configuration: _Optional[str] = ..., version: _Optional[int] = ..., desired: _Optional[_Union[DesiredState, str]] = ..., state: _Optional[_Union[ChangefeedState, str]] = ..., obeyed: _Optional[bool] = ..., checkpoint: _Optional[str] = ..., resolved: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tables: _Optional[int] = ..., held_tables: _Optional[int] = ..., open_ddls: _Optional[int] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., rows: _Optional[_Union[RowCounts, _Mapping]] = ..., capture: _Optional[str] = ..., capture_reason: _Optional[str] = ..., stopped_tables: _Optional[int] = ..., stopped: _Optional[_Iterable[_Union[StoppedTable, _Mapping]]] = ..., slowest: _Optional[_Iterable[_Union[TableLag, _Mapping]]] = ..., open_letters: _Optional[_Union[LetterTotals, _Mapping]] = ..., copies: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., copy_limit: _Optional[str] = ..., apply_limit: _Optional[str] = ..., estimate: _Optional[_Union[CopyEstimate, _Mapping]] = ..., delay: _Optional[str] = ..., still_on: _Optional[_Iterable[str]] = ..., attention: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sync_points: _Optional[_Union[SyncPoints, _Mapping]] = ...) -> None: ...
+
+class SyncPoint(_message.Message):
+    __slots__ = ("source_ts", "target_ts", "made_at", "excepted", "readable_until", "verified")
+    SOURCE_TS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_TS_FIELD_NUMBER: _ClassVar[int]
+    MADE_AT_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTED_FIELD_NUMBER: _ClassVar[int]
+    READABLE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_FIELD_NUMBER: _ClassVar[int]
+    source_ts: str
+    target_ts: str
+    made_at: _timestamp_pb2.Timestamp
+    excepted: _containers.RepeatedCompositeFieldContainer[ExceptedTable]
+    readable_until: _timestamp_pb2.Timestamp
+    verified: ComparedPart
+    def __init__(self, source_ts: _Optional[str] = ..., target_ts: _Optional[str] = ..., made_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., excepted: _Optional[_Iterable[_Union[ExceptedTable, _Mapping]]] = ..., readable_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., verified: _Optional[_Union[ComparedPart, _Mapping]] = ...) -> None: ...
+
+class ExceptedTable(_message.Message):
+    __slots__ = ("source", "target", "why")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    source: _containers.RepeatedScalarFieldContainer[str]
+    target: _containers.RepeatedScalarFieldContainer[str]
+    why: str
+    def __init__(self, source: _Optional[_Iterable[str]] = ..., target: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ...) -> None: ...
+
+class SyncPoints(_message.Message):
+    __slots__ = ("newest", "made", "whole", "missed", "missed_because", "held", "verification")
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    MADE_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    MISSED_BECAUSE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    VERIFICATION_FIELD_NUMBER: _ClassVar[int]
+    newest: SyncPoint
+    made: int
+    whole: int
+    missed: int
+    missed_because: str
+    held: _duration_pb2.Duration
+    verification: ContinuousVerification
+    def __init__(self, newest: _Optional[_Union[SyncPoint, _Mapping]] = ..., made: _Optional[int] = ..., whole: _Optional[int] = ..., missed: _Optional[int] = ..., missed_because: _Optional[str] = ..., held: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., verification: _Optional[_Union[ContinuousVerification, _Mapping]] = ...) -> None: ...
+
+class ContinuousVerification(_message.Message):
+    __slots__ = ("at", "present", "last")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    at: str
+    present: VerifyPass
+    last: VerifyPass
+    def __init__(self, at: _Optional[str] = ..., present: _Optional[_Union[VerifyPass, _Mapping]] = ..., last: _Optional[_Union[VerifyPass, _Mapping]] = ...) -> None: ...
+
+class VerifyPass(_message.Message):
+    __slots__ = ("number", "began_at", "ended_at", "ends_by", "due_bytes", "done", "first_at", "first_in")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDS_BY_FIELD_NUMBER: _ClassVar[int]
+    DUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_AT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_IN_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    began_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    ends_by: _timestamp_pb2.Timestamp
+    due_bytes: int
+    done: ComparedPart
+    first_at: str
+    first_in: str
+    def __init__(self, number: _Optional[int] = ..., began_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ends_by: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_bytes: _Optional[int] = ..., done: _Optional[_Union[ComparedPart, _Mapping]] = ..., first_at: _Optional[str] = ..., first_in: _Optional[str] = ...) -> None: ...
+
+class ComparedPart(_message.Message):
+    __slots__ = ("tables", "documents", "bytes", "different", "reordered", "not_compared")
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENT_FIELD_NUMBER: _ClassVar[int]
+    REORDERED_FIELD_NUMBER: _ClassVar[int]
+    NOT_COMPARED_FIELD_NUMBER: _ClassVar[int]
+    tables: int
+    documents: int
+    bytes: int
+    different: int
+    reordered: int
+    not_compared: int
+    def __init__(self, tables: _Optional[int] = ..., documents: _Optional[int] = ..., bytes: _Optional[int] = ..., different: _Optional[int] = ..., reordered: _Optional[int] = ..., not_compared: _Optional[int] = ...) -> None: ...
+
+class ListSyncPointsRequest(_message.Message):
+    __slots__ = ("id", "most")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    most: int
+    def __init__(self, id: _Optional[str] = ..., most: _Optional[int] = ...) -> None: ...
+
+class ListSyncPointsResponse(_message.Message):
+    __slots__ = ("points",)
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    points: _containers.RepeatedCompositeFieldContainer[SyncPoint]
+    def __init__(self, points: _Optional[_Iterable[_Union[SyncPoint, _Mapping]]] = ...) -> None: ...
+
+class MakeSyncPointRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class MakeSyncPointResponse(_message.Message):
+    __slots__ = ("point",)
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    point: SyncPoint
+    def __init__(self, point: _Optional[_Union[SyncPoint, _Mapping]] = ...) -> None: ...
 
 class TableLag(_message.Message):
     __slots__ = ("id", "name", "lag")
@@ -156,14 +278,16 @@ class StoppedTable(_message.Message):
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ...) -> None: ...
 
 class RowCounts(_message.Message):
-    __slots__ = ("skipped", "repaired", "rejected")
+    __slots__ = ("skipped", "repaired", "rejected", "applied")
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     REPAIRED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
     skipped: int
     repaired: int
     rejected: int
-    def __init__(self, skipped: _Optional[int] = ..., repaired: _Optional[int] = ..., rejected: _Optional[int] = ...) -> None: ...
+    applied: int
+    def __init__(self, skipped: _Optional[int] = ..., repaired: _Optional[int] = ..., rejected: _Optional[int] = ..., applied: _Optional[int] = ...) -> None: ...
 
 class CopyProgress(_message.Message):
     __slots__ = ("documents", "bytes", "chunks_done", "chunks", "tables", "tables_done", "share", "left", "documents_left", "bytes_left", "documents_rate", "bytes_rate")
@@ -214,14 +338,18 @@ class CreateChangefeedRequest(_message.Message):
     def __init__(self, configuration: _Optional[str] = ..., unless_removed: _Optional[bool] = ...) -> None: ...
 
 class GetReadinessRequest(_message.Message):
-    __slots__ = ("id", "within", "leave_stopped")
+    __slots__ = ("id", "within", "leave_stopped", "reverse_as", "block_writes")
     ID_FIELD_NUMBER: _ClassVar[int]
     WITHIN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_STOPPED_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_AS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_WRITES_FIELD_NUMBER: _ClassVar[int]
     id: str
     within: _duration_pb2.Duration
     leave_stopped: bool
-    def __init__(self, id: _Optional[str] = ..., within: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., leave_stopped: _Optional[bool] = ...) -> None: ...
+    reverse_as: str
+    block_writes: bool
+    def __init__(self, id: _Optional[str] = ..., within: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., leave_stopped: _Optional[bool] = ..., reverse_as: _Optional[str] = ..., block_writes: _Optional[bool] = ...) -> None: ...
 
 class Readiness(_message.Message):
     __slots__ = ("ready", "takes", "findings")
@@ -341,6 +469,14 @@ class GetChangefeedRequest(_message.Message):
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
+class ExportedChangefeed(_message.Message):
+    __slots__ = ("configuration", "variables")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    configuration: str
+    variables: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, configuration: _Optional[str] = ..., variables: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ListChangefeedsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -410,17 +546,21 @@ class RemoveChangefeedResponse(_message.Message):
     def __init__(self, left: _Optional[str] = ...) -> None: ...
 
 class FinalizeChangefeedRequest(_message.Message):
-    __slots__ = ("id", "leave_stopped", "block_writes")
+    __slots__ = ("id", "leave_stopped", "block_writes", "reverse_as", "give_up")
     ID_FIELD_NUMBER: _ClassVar[int]
     LEAVE_STOPPED_FIELD_NUMBER: _ClassVar[int]
     BLOCK_WRITES_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_AS_FIELD_NUMBER: _ClassVar[int]
+    GIVE_UP_FIELD_NUMBER: _ClassVar[int]
     id: str
     leave_stopped: bool
     block_writes: bool
-    def __init__(self, id: _Optional[str] = ..., leave_stopped: _Optional[bool] = ..., block_writes: _Optional[bool] = ...) -> None: ...
+    reverse_as: str
+    give_up: bool
+    def __init__(self, id: _Optional[str] = ..., leave_stopped: _Optional[bool] = ..., block_writes: _Optional[bool] = ..., reverse_as: _Optional[str] = ..., give_up: _Optional[bool] = ...) -> None: ...
 
 class FinalizeProgress(_message.Message):
-    __slots__ = ("checkpoint", "target", "left", "done", "restored", "problems", "block_lifted_by")
+    __slots__ = ("checkpoint", "target", "left", "done", "restored", "problems", "block_lifted_by", "reverse", "starts", "foreign", "given_up", "block_lifted")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
@@ -428,6 +568,11 @@ class FinalizeProgress(_message.Message):
     RESTORED_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_LIFTED_BY_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_LIFTED_FIELD_NUMBER: _ClassVar[int]
     checkpoint: str
     target: str
     left: _duration_pb2.Duration
@@ -435,7 +580,12 @@ class FinalizeProgress(_message.Message):
     restored: int
     problems: _containers.RepeatedScalarFieldContainer[str]
     block_lifted_by: str
-    def __init__(self, checkpoint: _Optional[str] = ..., target: _Optional[str] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., done: _Optional[bool] = ..., restored: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., block_lifted_by: _Optional[str] = ...) -> None: ...
+    reverse: str
+    starts: str
+    foreign: _containers.RepeatedScalarFieldContainer[str]
+    given_up: bool
+    block_lifted: bool
+    def __init__(self, checkpoint: _Optional[str] = ..., target: _Optional[str] = ..., left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., done: _Optional[bool] = ..., restored: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., block_lifted_by: _Optional[str] = ..., reverse: _Optional[str] = ..., starts: _Optional[str] = ..., foreign: _Optional[_Iterable[str]] = ..., given_up: _Optional[bool] = ..., block_lifted: _Optional[bool] = ...) -> None: ...
 
 class WatchChangefeedRequest(_message.Message):
     __slots__ = ("id",)
@@ -443,8 +593,38 @@ class WatchChangefeedRequest(_message.Message):
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
+class ListHistoryRequest(_message.Message):
+    __slots__ = ("changefeed",)
+    CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
+    changefeed: str
+    def __init__(self, changefeed: _Optional[str] = ...) -> None: ...
+
+class HistoryEntry(_message.Message):
+    __slots__ = ("at", "kind", "action", "by", "role", "address", "subject", "before", "after", "note")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    at: _timestamp_pb2.Timestamp
+    kind: str
+    action: str
+    by: str
+    role: str
+    address: str
+    subject: str
+    before: str
+    after: str
+    note: str
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., action: _Optional[str] = ..., by: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., subject: _Optional[str] = ..., before: _Optional[str] = ..., after: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
+
 class Node(_message.Message):
-    __slots__ = ("id", "name", "admin_address", "roles", "version", "started_at", "owner", "draining", "tables", "not_ready", "spark", "etcd_writable", "source_reachable", "target_reachable", "last_error", "last_error_changefeed", "lag")
+    __slots__ = ("id", "name", "admin_address", "roles", "version", "started_at", "owner", "draining", "tables", "not_ready", "spark", "etcd_writable", "source_reachable", "target_reachable", "last_error", "last_error_changefeed", "lag", "as_of")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADMIN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -462,6 +642,7 @@ class Node(_message.Message):
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     admin_address: str
@@ -479,7 +660,8 @@ class Node(_message.Message):
     last_error: ErrorReport
     last_error_changefeed: str
     lag: _duration_pb2.Duration
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., admin_address: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[bool] = ..., draining: _Optional[bool] = ..., tables: _Optional[int] = ..., not_ready: _Optional[str] = ..., spark: _Optional[bool] = ..., etcd_writable: _Optional[bool] = ..., source_reachable: _Optional[bool] = ..., target_reachable: _Optional[bool] = ..., last_error: _Optional[_Union[ErrorReport, _Mapping]] = ..., last_error_changefeed: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    as_of: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., admin_address: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[bool] = ..., draining: _Optional[bool] = ..., tables: _Optional[int] = ..., not_ready: _Optional[str] = ..., spark: _Optional[bool] = ..., etcd_writable: _Optional[bool] = ..., source_reachable: _Optional[bool] = ..., target_reachable: _Optional[bool] = ..., last_error: _Optional[_Union[ErrorReport, _Mapping]] = ..., last_error_changefeed: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ()
@@ -516,7 +698,7 @@ class ResignOwnerResponse(_message.Message):
     def __init__(self, former_owner: _Optional[str] = ...) -> None: ...
 
 class Table(_message.Message):
-    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy", "trouble", "error", "state", "lag", "target_age", "rows_to_repair")
+    __slots__ = ("id", "name", "target", "kind", "node", "checkpoint", "barrier", "held", "leaving", "schema_valid_from", "copy", "trouble", "error", "state", "lag", "target_age", "rows_to_repair", "as_of")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -534,6 +716,7 @@ class Table(_message.Message):
     LAG_FIELD_NUMBER: _ClassVar[int]
     TARGET_AGE_FIELD_NUMBER: _ClassVar[int]
     ROWS_TO_REPAIR_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     target: str
@@ -551,13 +734,20 @@ class Table(_message.Message):
     lag: _duration_pb2.Duration
     target_age: _duration_pb2.Duration
     rows_to_repair: int
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., state: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., target_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rows_to_repair: _Optional[int] = ...) -> None: ...
+    as_of: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., target: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ..., checkpoint: _Optional[str] = ..., barrier: _Optional[str] = ..., held: _Optional[bool] = ..., leaving: _Optional[bool] = ..., schema_valid_from: _Optional[str] = ..., copy: _Optional[_Union[CopyProgress, _Mapping]] = ..., trouble: _Optional[str] = ..., error: _Optional[_Union[ErrorReport, _Mapping]] = ..., state: _Optional[str] = ..., lag: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., target_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rows_to_repair: _Optional[int] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
     __slots__ = ("changefeed",)
     CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
     changefeed: str
     def __init__(self, changefeed: _Optional[str] = ...) -> None: ...
+
+class TablePage(_message.Message):
+    __slots__ = ("tables",)
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[Table]
+    def __init__(self, tables: _Optional[_Iterable[_Union[Table, _Mapping]]] = ...) -> None: ...
 
 class MoveTableRequest(_message.Message):
     __slots__ = ("changefeed", "table", "node")
@@ -692,7 +882,7 @@ class DropRejectedRowsResponse(_message.Message):
     def __init__(self, rows: _Optional[int] = ...) -> None: ...
 
 class Ddl(_message.Message):
-    __slots__ = ("position", "type", "table", "renamed_to", "state", "waits_for", "note", "seen_at", "executing_at", "done_at", "refused")
+    __slots__ = ("position", "type", "table", "renamed_to", "state", "waits_for", "note", "seen_at", "executing_at", "done_at", "refused", "as_of")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
@@ -704,6 +894,7 @@ class Ddl(_message.Message):
     EXECUTING_AT_FIELD_NUMBER: _ClassVar[int]
     DONE_AT_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
     position: str
     type: str
     table: str
@@ -715,7 +906,8 @@ class Ddl(_message.Message):
     executing_at: _timestamp_pb2.Timestamp
     done_at: _timestamp_pb2.Timestamp
     refused: ErrorReport
-    def __init__(self, position: _Optional[str] = ..., type: _Optional[str] = ..., table: _Optional[str] = ..., renamed_to: _Optional[str] = ..., state: _Optional[str] = ..., waits_for: _Optional[str] = ..., note: _Optional[str] = ..., seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., executing_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., done_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., refused: _Optional[_Union[ErrorReport, _Mapping]] = ...) -> None: ...
+    as_of: _timestamp_pb2.Timestamp
+    def __init__(self, position: _Optional[str] = ..., type: _Optional[str] = ..., table: _Optional[str] = ..., renamed_to: _Optional[str] = ..., state: _Optional[str] = ..., waits_for: _Optional[str] = ..., note: _Optional[str] = ..., seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., executing_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., done_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., refused: _Optional[_Union[ErrorReport, _Mapping]] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListDdlRequest(_message.Message):
     __slots__ = ("changefeed",)
@@ -730,6 +922,33 @@ class SkipDdlRequest(_message.Message):
     changefeed: str
     ddl: str
     def __init__(self, changefeed: _Optional[str] = ..., ddl: _Optional[str] = ...) -> None: ...
+
+class LogLevels(_message.Message):
+    __slots__ = ("levels",)
+    class LevelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
+    levels: _containers.ScalarMap[str, str]
+    def __init__(self, levels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class DiagnoseRequest(_message.Message):
+    __slots__ = ("profile",)
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    profile: _duration_pb2.Duration
+    def __init__(self, profile: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class DiagnosticFile(_message.Message):
+    __slots__ = ("name", "content")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    content: bytes
+    def __init__(self, name: _Optional[str] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class GetClusterRequest(_message.Message):
     __slots__ = ()

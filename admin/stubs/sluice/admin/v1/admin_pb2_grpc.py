@@ -49,6 +49,11 @@ class ChangefeedServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetChangefeedRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
                 _registered_method=True)
+        self.ExportChangefeed = channel.unary_unary(
+                '/sluice.admin.v1.ChangefeedService/ExportChangefeed',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetChangefeedRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ExportedChangefeed.FromString,
+                _registered_method=True)
         self.CompareChangefeed = channel.unary_unary(
                 '/sluice.admin.v1.ChangefeedService/CompareChangefeed',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.CompareChangefeedRequest.SerializeToString,
@@ -89,6 +94,21 @@ class ChangefeedServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeChangefeedRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeProgress.FromString,
                 _registered_method=True)
+        self.ListHistory = channel.unary_stream(
+                '/sluice.admin.v1.ChangefeedService/ListHistory',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListHistoryRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.HistoryEntry.FromString,
+                _registered_method=True)
+        self.ListSyncPoints = channel.unary_unary(
+                '/sluice.admin.v1.ChangefeedService/ListSyncPoints',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListSyncPointsRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListSyncPointsResponse.FromString,
+                _registered_method=True)
+        self.MakeSyncPoint = channel.unary_unary(
+                '/sluice.admin.v1.ChangefeedService/MakeSyncPoint',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.MakeSyncPointRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.MakeSyncPointResponse.FromString,
+                _registered_method=True)
         self.WatchChangefeed = channel.unary_stream(
                 '/sluice.admin.v1.ChangefeedService/WatchChangefeed',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.WatchChangefeedRequest.SerializeToString,
@@ -116,6 +136,13 @@ class ChangefeedServiceServicer:
 
     def GetChangefeed(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportChangefeed(self, request, context):
+        """Its configuration as CreateChangefeed and UpdateChangefeed take it, with all options of its URIs. No secret is in it.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -175,6 +202,27 @@ class ChangefeedServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHistory(self, request, context):
+        """What users did to it and what became of it, the oldest first: changes, states and DDLs. Also of one that was removed within the last week.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSyncPoints(self, request, context):
+        """The sync points whose records the target still has, the newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MakeSyncPoint(self, request, context):
+        """A sync point at the next whole second. Returns when the owner has made it, or given it up.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchChangefeed(self, request, context):
         """Sends the changefeed at once and after each change, until it is removed.
         """
@@ -199,6 +247,11 @@ def add_ChangefeedServiceServicer_to_server(servicer, server):
                     servicer.GetChangefeed,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetChangefeedRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.SerializeToString,
+            ),
+            'ExportChangefeed': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportChangefeed,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetChangefeedRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ExportedChangefeed.SerializeToString,
             ),
             'CompareChangefeed': grpc.unary_unary_rpc_method_handler(
                     servicer.CompareChangefeed,
@@ -239,6 +292,21 @@ def add_ChangefeedServiceServicer_to_server(servicer, server):
                     servicer.FinalizeChangefeed,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeChangefeedRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.FinalizeProgress.SerializeToString,
+            ),
+            'ListHistory': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListHistory,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListHistoryRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.HistoryEntry.SerializeToString,
+            ),
+            'ListSyncPoints': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSyncPoints,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListSyncPointsRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListSyncPointsResponse.SerializeToString,
+            ),
+            'MakeSyncPoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.MakeSyncPoint,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.MakeSyncPointRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.MakeSyncPointResponse.SerializeToString,
             ),
             'WatchChangefeed': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchChangefeed,
@@ -327,6 +395,33 @@ class ChangefeedService:
             '/sluice.admin.v1.ChangefeedService/GetChangefeed',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetChangefeedRequest.SerializeToString,
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Changefeed.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportChangefeed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.ChangefeedService/ExportChangefeed',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.GetChangefeedRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ExportedChangefeed.FromString,
             options,
             channel_credentials,
             insecure,
@@ -554,6 +649,87 @@ class ChangefeedService:
             _registered_method=True)
 
     @staticmethod
+    def ListHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sluice.admin.v1.ChangefeedService/ListHistory',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListHistoryRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.HistoryEntry.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSyncPoints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.ChangefeedService/ListSyncPoints',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListSyncPointsRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListSyncPointsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MakeSyncPoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.ChangefeedService/MakeSyncPoint',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.MakeSyncPointRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.MakeSyncPointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def WatchChangefeed(request,
             target,
             options=(),
@@ -610,6 +786,16 @@ class NodeServiceStub:
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResignOwnerRequest.SerializeToString,
                 response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResignOwnerResponse.FromString,
                 _registered_method=True)
+        self.SetLogLevels = channel.unary_unary(
+                '/sluice.admin.v1.NodeService/SetLogLevels',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.LogLevels.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.LogLevels.FromString,
+                _registered_method=True)
+        self.Diagnose = channel.unary_stream(
+                '/sluice.admin.v1.NodeService/Diagnose',
+                request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DiagnoseRequest.SerializeToString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DiagnosticFile.FromString,
+                _registered_method=True)
 
 
 class NodeServiceServicer:
@@ -642,6 +828,20 @@ class NodeServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetLogLevels(self, request, context):
+        """Of the serving node, until its process ends: the levels of the given modules, those of all others stay. Returns all that differ from "".
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Diagnose(self, request, context):
+        """What a supporter wants to know of the serving node: release, configuration, metrics, newest log lines, where its threads stand. Without secrets.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NodeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -664,6 +864,16 @@ def add_NodeServiceServicer_to_server(servicer, server):
                     servicer.ResignOwner,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResignOwnerRequest.FromString,
                     response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ResignOwnerResponse.SerializeToString,
+            ),
+            'SetLogLevels': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLogLevels,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.LogLevels.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.LogLevels.SerializeToString,
+            ),
+            'Diagnose': grpc.unary_stream_rpc_method_handler(
+                    servicer.Diagnose,
+                    request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DiagnoseRequest.FromString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DiagnosticFile.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -784,6 +994,60 @@ class NodeService:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def SetLogLevels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sluice.admin.v1.NodeService/SetLogLevels',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.LogLevels.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.LogLevels.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Diagnose(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sluice.admin.v1.NodeService/Diagnose',
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DiagnoseRequest.SerializeToString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.DiagnosticFile.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class TableServiceStub:
     """Missing associated documentation comment in .proto file."""
@@ -797,7 +1061,7 @@ class TableServiceStub:
         self.ListTables = channel.unary_stream(
                 '/sluice.admin.v1.TableService/ListTables',
                 request_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListTablesRequest.SerializeToString,
-                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
+                response_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.TablePage.FromString,
                 _registered_method=True)
         self.MoveTable = channel.unary_unary(
                 '/sluice.admin.v1.TableService/MoveTable',
@@ -900,7 +1164,7 @@ def add_TableServiceServicer_to_server(servicer, server):
             'ListTables': grpc.unary_stream_rpc_method_handler(
                     servicer.ListTables,
                     request_deserializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListTablesRequest.FromString,
-                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.SerializeToString,
+                    response_serializer=admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.TablePage.SerializeToString,
             ),
             'MoveTable': grpc.unary_unary_rpc_method_handler(
                     servicer.MoveTable,
@@ -964,7 +1228,7 @@ class TableService:
             target,
             '/sluice.admin.v1.TableService/ListTables',
             admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.ListTablesRequest.SerializeToString,
-            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.Table.FromString,
+            admin_dot_stubs_dot_sluice_dot_admin_dot_v1_dot_admin__pb2.TablePage.FromString,
             options,
             channel_credentials,
             insecure,

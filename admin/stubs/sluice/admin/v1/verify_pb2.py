@@ -24,33 +24,33 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(admin/stubs/sluice/admin/v1/verify.proto\x12\x0fsluice.admin.v1\"\x97\x01\n\x17VerifyChangefeedRequest\x12\x12\n\nchangefeed\x18\x01 \x01(\t\x12\x0e\n\x06tables\x18\x02 \x03(\t\x12\x17\n\x0fmax_differences\x18\x03 \x01(\x05\x12\x13\n\x0bparallelism\x18\x04 \x01(\x05\x12\x1a\n\x12ignore_field_order\x18\x05 \x01(\x08\x12\x0e\n\x06repair\x18\x06 \x01(\x08\"\xb3\x01\n\x0bVerifyEvent\x12\x33\n\x08progress\x18\x01 \x01(\x0b\x32\x1f.sluice.admin.v1.VerifyProgressH\x00\x12\x33\n\x05table\x18\x02 \x01(\x0b\x32\".sluice.admin.v1.TableVerificationH\x00\x12\x31\n\x07summary\x18\x03 \x01(\x0b\x32\x1e.sluice.admin.v1.VerifySummaryH\x00\x42\x07\n\x05\x65vent\"m\n\x0eVerifyProgress\x12\x0e\n\x06tables\x18\x01 \x01(\x03\x12\x13\n\x0btables_done\x18\x02 \x01(\x03\x12\x0e\n\x06ranges\x18\x03 \x01(\x03\x12\x13\n\x0branges_done\x18\x04 \x01(\x03\x12\x11\n\tdocuments\x18\x05 \x01(\x03\"\xd4\x01\n\x11TableVerification\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07sources\x18\x02 \x03(\t\x12/\n\x07outcome\x18\x03 \x01(\x0e\x32\x1e.sluice.admin.v1.VerifyOutcome\x12\x34\n\x07\x61spects\x18\x04 \x03(\x0b\x32#.sluice.admin.v1.AspectVerification\x12\x39\n\tdocuments\x18\x05 \x01(\x0b\x32&.sluice.admin.v1.DocumentsVerification\"f\n\x12\x41spectVerification\x12\x0e\n\x06\x61spect\x18\x01 \x01(\t\x12/\n\x07outcome\x18\x02 \x01(\x0e\x32\x1e.sluice.admin.v1.VerifyOutcome\x12\x0f\n\x07\x64\x65tails\x18\x03 \x03(\t\"\x95\x01\n\x15\x44ocumentsVerification\x12\x0e\n\x06source\x18\x01 \x01(\x03\x12\x0e\n\x06target\x18\x02 \x01(\x03\x12\x38\n\x0b\x64ifferences\x18\x03 \x03(\x0b\x32#.sluice.admin.v1.DocumentDifference\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x10\n\x08repaired\x18\x05 \x01(\x03\"a\n\x12\x44ocumentDifference\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.sluice.admin.v1.DifferenceKind\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x03 \x03(\t\"\x96\x01\n\rVerifySummary\x12/\n\x07outcome\x18\x01 \x01(\x0e\x32\x1e.sluice.admin.v1.VerifyOutcome\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12\x0c\n\x04live\x18\x03 \x01(\x08\x12\x0e\n\x06tables\x18\x04 \x01(\x03\x12\x11\n\tdocuments\x18\x05 \x01(\x03\x12\x10\n\x08repaired\x18\x06 \x01(\x03*\xa8\x01\n\rVerifyOutcome\x12\x1e\n\x1aVERIFY_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n\x14VERIFY_OUTCOME_EQUAL\x10\x01\x12!\n\x1dVERIFY_OUTCOME_NOT_COMPARABLE\x10\x02\x12\x1c\n\x18VERIFY_OUTCOME_UNSETTLED\x10\x03\x12\x1c\n\x18VERIFY_OUTCOME_DIFFERENT\x10\x04*\xa5\x01\n\x0e\x44ifferenceKind\x12\x1f\n\x1b\x44IFFERENCE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44IFFERENCE_KIND_MISSING\x10\x01\x12\x19\n\x15\x44IFFERENCE_KIND_EXTRA\x10\x02\x12\x1b\n\x17\x44IFFERENCE_KIND_CHANGED\x10\x03\x12\x1d\n\x19\x44IFFERENCE_KIND_UNSETTLED\x10\x04\x32m\n\rVerifyService\x12\\\n\x10VerifyChangefeed\x12(.sluice.admin.v1.VerifyChangefeedRequest\x1a\x1c.sluice.admin.v1.VerifyEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(admin/stubs/sluice/admin/v1/verify.proto\x12\x0fsluice.admin.v1\"\xb1\x01\n\x17VerifyChangefeedRequest\x12\x12\n\nchangefeed\x18\x01 \x01(\t\x12\x0e\n\x06tables\x18\x02 \x03(\t\x12\x17\n\x0fmax_differences\x18\x03 \x01(\x05\x12\x13\n\x0bparallelism\x18\x04 \x01(\x05\x12\x1a\n\x12ignore_field_order\x18\x05 \x01(\x08\x12\x0e\n\x06repair\x18\x06 \x01(\x08\x12\n\n\x02\x61t\x18\x07 \x01(\t\x12\x0c\n\x04show\x18\x08 \x01(\x08\"\xb3\x01\n\x0bVerifyEvent\x12\x33\n\x08progress\x18\x01 \x01(\x0b\x32\x1f.sluice.admin.v1.VerifyProgressH\x00\x12\x33\n\x05table\x18\x02 \x01(\x0b\x32\".sluice.admin.v1.TableVerificationH\x00\x12\x31\n\x07summary\x18\x03 \x01(\x0b\x32\x1e.sluice.admin.v1.VerifySummaryH\x00\x42\x07\n\x05\x65vent\"m\n\x0eVerifyProgress\x12\x0e\n\x06tables\x18\x01 \x01(\x03\x12\x13\n\x0btables_done\x18\x02 \x01(\x03\x12\x0e\n\x06ranges\x18\x03 \x01(\x03\x12\x13\n\x0branges_done\x18\x04 \x01(\x03\x12\x11\n\tdocuments\x18\x05 \x01(\x03\"\xd4\x01\n\x11TableVerification\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07sources\x18\x02 \x03(\t\x12/\n\x07outcome\x18\x03 \x01(\x0e\x32\x1e.sluice.admin.v1.VerifyOutcome\x12\x34\n\x07\x61spects\x18\x04 \x03(\x0b\x32#.sluice.admin.v1.AspectVerification\x12\x39\n\tdocuments\x18\x05 \x01(\x0b\x32&.sluice.admin.v1.DocumentsVerification\"f\n\x12\x41spectVerification\x12\x0e\n\x06\x61spect\x18\x01 \x01(\t\x12/\n\x07outcome\x18\x02 \x01(\x0e\x32\x1e.sluice.admin.v1.VerifyOutcome\x12\x0f\n\x07\x64\x65tails\x18\x03 \x03(\t\"\x95\x01\n\x15\x44ocumentsVerification\x12\x0e\n\x06source\x18\x01 \x01(\x03\x12\x0e\n\x06target\x18\x02 \x01(\x03\x12\x38\n\x0b\x64ifferences\x18\x03 \x03(\x0b\x32#.sluice.admin.v1.DocumentDifference\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x10\n\x08repaired\x18\x05 \x01(\x03\"\x81\x01\n\x12\x44ocumentDifference\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.sluice.admin.v1.DifferenceKind\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x03 \x03(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\"\xbc\x01\n\rVerifySummary\x12/\n\x07outcome\x18\x01 \x01(\x0e\x32\x1e.sluice.admin.v1.VerifyOutcome\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12\x0c\n\x04live\x18\x03 \x01(\x08\x12\x0e\n\x06tables\x18\x04 \x01(\x03\x12\x11\n\tdocuments\x18\x05 \x01(\x03\x12\x10\n\x08repaired\x18\x06 \x01(\x03\x12\x11\n\tsource_ts\x18\x07 \x01(\t\x12\x11\n\ttarget_ts\x18\x08 \x01(\t*\xc6\x01\n\rVerifyOutcome\x12\x1e\n\x1aVERIFY_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n\x14VERIFY_OUTCOME_EQUAL\x10\x01\x12!\n\x1dVERIFY_OUTCOME_NOT_COMPARABLE\x10\x02\x12\x1c\n\x18VERIFY_OUTCOME_UNSETTLED\x10\x03\x12\x1c\n\x18VERIFY_OUTCOME_DIFFERENT\x10\x04\x12\x1c\n\x18VERIFY_OUTCOME_REORDERED\x10\x05*\xc4\x01\n\x0e\x44ifferenceKind\x12\x1f\n\x1b\x44IFFERENCE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44IFFERENCE_KIND_MISSING\x10\x01\x12\x19\n\x15\x44IFFERENCE_KIND_EXTRA\x10\x02\x12\x1b\n\x17\x44IFFERENCE_KIND_CHANGED\x10\x03\x12\x1d\n\x19\x44IFFERENCE_KIND_UNSETTLED\x10\x04\x12\x1d\n\x19\x44IFFERENCE_KIND_REORDERED\x10\x05\x32m\n\rVerifyService\x12\\\n\x10VerifyChangefeed\x12(.sluice.admin.v1.VerifyChangefeedRequest\x1a\x1c.sluice.admin.v1.VerifyEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'admin.stubs.sluice.admin.v1.verify_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VERIFYOUTCOME']._serialized_start=1232
-  _globals['_VERIFYOUTCOME']._serialized_end=1400
-  _globals['_DIFFERENCEKIND']._serialized_start=1403
-  _globals['_DIFFERENCEKIND']._serialized_end=1568
+  _globals['_VERIFYOUTCOME']._serialized_start=1329
+  _globals['_VERIFYOUTCOME']._serialized_end=1527
+  _globals['_DIFFERENCEKIND']._serialized_start=1530
+  _globals['_DIFFERENCEKIND']._serialized_end=1726
   _globals['_VERIFYCHANGEFEEDREQUEST']._serialized_start=62
-  _globals['_VERIFYCHANGEFEEDREQUEST']._serialized_end=213
-  _globals['_VERIFYEVENT']._serialized_start=216
-  _globals['_VERIFYEVENT']._serialized_end=395
-  _globals['_VERIFYPROGRESS']._serialized_start=397
-  _globals['_VERIFYPROGRESS']._serialized_end=506
-  _globals['_TABLEVERIFICATION']._serialized_start=509
-  _globals['_TABLEVERIFICATION']._serialized_end=721
-  _globals['_ASPECTVERIFICATION']._serialized_start=723
-  _globals['_ASPECTVERIFICATION']._serialized_end=825
-  _globals['_DOCUMENTSVERIFICATION']._serialized_start=828
-  _globals['_DOCUMENTSVERIFICATION']._serialized_end=977
-  _globals['_DOCUMENTDIFFERENCE']._serialized_start=979
-  _globals['_DOCUMENTDIFFERENCE']._serialized_end=1076
-  _globals['_VERIFYSUMMARY']._serialized_start=1079
-  _globals['_VERIFYSUMMARY']._serialized_end=1229
-  _globals['_VERIFYSERVICE']._serialized_start=1570
-  _globals['_VERIFYSERVICE']._serialized_end=1679
+  _globals['_VERIFYCHANGEFEEDREQUEST']._serialized_end=239
+  _globals['_VERIFYEVENT']._serialized_start=242
+  _globals['_VERIFYEVENT']._serialized_end=421
+  _globals['_VERIFYPROGRESS']._serialized_start=423
+  _globals['_VERIFYPROGRESS']._serialized_end=532
+  _globals['_TABLEVERIFICATION']._serialized_start=535
+  _globals['_TABLEVERIFICATION']._serialized_end=747
+  _globals['_ASPECTVERIFICATION']._serialized_start=749
+  _globals['_ASPECTVERIFICATION']._serialized_end=851
+  _globals['_DOCUMENTSVERIFICATION']._serialized_start=854
+  _globals['_DOCUMENTSVERIFICATION']._serialized_end=1003
+  _globals['_DOCUMENTDIFFERENCE']._serialized_start=1006
+  _globals['_DOCUMENTDIFFERENCE']._serialized_end=1135
+  _globals['_VERIFYSUMMARY']._serialized_start=1138
+  _globals['_VERIFYSUMMARY']._serialized_end=1326
+  _globals['_VERIFYSERVICE']._serialized_start=1728
+  _globals['_VERIFYSERVICE']._serialized_end=1837
 # @@protoc_insertion_point(module_scope)

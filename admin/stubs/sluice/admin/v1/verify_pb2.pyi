@@ -14,6 +14,7 @@ class VerifyOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VERIFY_OUTCOME_NOT_COMPARABLE: _ClassVar[VerifyOutcome]
     VERIFY_OUTCOME_UNSETTLED: _ClassVar[VerifyOutcome]
     VERIFY_OUTCOME_DIFFERENT: _ClassVar[VerifyOutcome]
+    VERIFY_OUTCOME_REORDERED: _ClassVar[VerifyOutcome]
 
 class DifferenceKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -22,32 +23,39 @@ class DifferenceKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DIFFERENCE_KIND_EXTRA: _ClassVar[DifferenceKind]
     DIFFERENCE_KIND_CHANGED: _ClassVar[DifferenceKind]
     DIFFERENCE_KIND_UNSETTLED: _ClassVar[DifferenceKind]
+    DIFFERENCE_KIND_REORDERED: _ClassVar[DifferenceKind]
 VERIFY_OUTCOME_UNSPECIFIED: VerifyOutcome
 VERIFY_OUTCOME_EQUAL: VerifyOutcome
 VERIFY_OUTCOME_NOT_COMPARABLE: VerifyOutcome
 VERIFY_OUTCOME_UNSETTLED: VerifyOutcome
 VERIFY_OUTCOME_DIFFERENT: VerifyOutcome
+VERIFY_OUTCOME_REORDERED: VerifyOutcome
 DIFFERENCE_KIND_UNSPECIFIED: DifferenceKind
 DIFFERENCE_KIND_MISSING: DifferenceKind
 DIFFERENCE_KIND_EXTRA: DifferenceKind
 DIFFERENCE_KIND_CHANGED: DifferenceKind
 DIFFERENCE_KIND_UNSETTLED: DifferenceKind
+DIFFERENCE_KIND_REORDERED: DifferenceKind
 
 class VerifyChangefeedRequest(_message.Message):
-    __slots__ = ("changefeed", "tables", "max_differences", "parallelism", "ignore_field_order", "repair")
+    __slots__ = ("changefeed", "tables", "max_differences", "parallelism", "ignore_field_order", "repair", "at", "show")
     CHANGEFEED_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     MAX_DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     PARALLELISM_FIELD_NUMBER: _ClassVar[int]
     IGNORE_FIELD_ORDER_FIELD_NUMBER: _ClassVar[int]
     REPAIR_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    SHOW_FIELD_NUMBER: _ClassVar[int]
     changefeed: str
     tables: _containers.RepeatedScalarFieldContainer[str]
     max_differences: int
     parallelism: int
     ignore_field_order: bool
     repair: bool
-    def __init__(self, changefeed: _Optional[str] = ..., tables: _Optional[_Iterable[str]] = ..., max_differences: _Optional[int] = ..., parallelism: _Optional[int] = ..., ignore_field_order: _Optional[bool] = ..., repair: _Optional[bool] = ...) -> None: ...
+    at: str
+    show: bool
+    def __init__(self, changefeed: _Optional[str] = ..., tables: _Optional[_Iterable[str]] = ..., max_differences: _Optional[int] = ..., parallelism: _Optional[int] = ..., ignore_field_order: _Optional[bool] = ..., repair: _Optional[bool] = ..., at: _Optional[str] = ..., show: _Optional[bool] = ...) -> None: ...
 
 class VerifyEvent(_message.Message):
     __slots__ = ("progress", "table", "summary")
@@ -112,27 +120,35 @@ class DocumentsVerification(_message.Message):
     def __init__(self, source: _Optional[int] = ..., target: _Optional[int] = ..., differences: _Optional[_Iterable[_Union[DocumentDifference, _Mapping]]] = ..., complete: _Optional[bool] = ..., repaired: _Optional[int] = ...) -> None: ...
 
 class DocumentDifference(_message.Message):
-    __slots__ = ("kind", "key", "details")
+    __slots__ = ("kind", "key", "details", "source", "target")
     KIND_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     DETAILS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     kind: DifferenceKind
     key: str
     details: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, kind: _Optional[_Union[DifferenceKind, str]] = ..., key: _Optional[str] = ..., details: _Optional[_Iterable[str]] = ...) -> None: ...
+    source: str
+    target: str
+    def __init__(self, kind: _Optional[_Union[DifferenceKind, str]] = ..., key: _Optional[str] = ..., details: _Optional[_Iterable[str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
 
 class VerifySummary(_message.Message):
-    __slots__ = ("outcome", "succeeded", "live", "tables", "documents", "repaired")
+    __slots__ = ("outcome", "succeeded", "live", "tables", "documents", "repaired", "source_ts", "target_ts")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     REPAIRED_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_TS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_TS_FIELD_NUMBER: _ClassVar[int]
     outcome: VerifyOutcome
     succeeded: bool
     live: bool
     tables: int
     documents: int
     repaired: int
-    def __init__(self, outcome: _Optional[_Union[VerifyOutcome, str]] = ..., succeeded: _Optional[bool] = ..., live: _Optional[bool] = ..., tables: _Optional[int] = ..., documents: _Optional[int] = ..., repaired: _Optional[int] = ...) -> None: ...
+    source_ts: str
+    target_ts: str
+    def __init__(self, outcome: _Optional[_Union[VerifyOutcome, str]] = ..., succeeded: _Optional[bool] = ..., live: _Optional[bool] = ..., tables: _Optional[int] = ..., documents: _Optional[int] = ..., repaired: _Optional[int] = ..., source_ts: _Optional[str] = ..., target_ts: _Optional[str] = ...) -> None: ...

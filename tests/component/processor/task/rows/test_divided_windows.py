@@ -174,7 +174,7 @@ def test_a_window_that_ended_in_any_of_its_buckets_is_replayed_to_equality(
 
 
 def _values(database: Database[dict[str, Any]]) -> list[bytes]:
-    """Byte by byte, but for the order of a row's fields: a replay may move those that were removed and set again (docs/verify.md)."""
+    """Byte by byte, but for the order of a row's fields: a replay may move those that were removed and set again (docs/reference/verify.md)."""
     return [bson.encode(dict(sorted(row.items()))) for row in database["orders"].find(sort=[("_id", 1)])]
 
 

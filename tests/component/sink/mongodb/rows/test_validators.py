@@ -77,7 +77,7 @@ def test_a_user_who_may_not_write_past_validators_is_told_so_and_no_row_is_blame
         writer = _writer(rows, secured.uri_of("writer", "p"))
         insert = made(table_of(rows), RowType.INSERT, 7, {"v": 1})
         with pytest.raises(
-            SinkRefused, match=r"not authorized .* grant the sink's user the roles that docs/operations"
+            SinkRefused, match=r"not authorized .* grant the sink's user the roles that docs/how-to/privileges"
         ) as raised:
             writer.write([insert], replay=False)
         assert (raised.value.table, administrator["shop"].list_collection_names()) == (None, [])

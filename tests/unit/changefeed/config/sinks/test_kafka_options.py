@@ -12,11 +12,11 @@ from changefeed.config.sinks.kafka_options import (
     Existing,
     KafkaSinkOptions,
     LargeRow,
-    PartitionBy,
     Sasl,
     TopicCompression,
 )
 from changefeed.config.sinks.message_options import FormatName, JsonMode, MessageEncoding, MessageOptions, SinkOption
+from changefeed.config.sinks.topic_rules import PartitionBy
 from changefeed.config.uri import ConnectionUri
 
 _WHOLE = (
@@ -77,6 +77,9 @@ def test_hosts_are_compared_with_those_of_the_source() -> None:
     assert ConnectionUri.parse("kafka://B1,b2:9093/shop").hosts == {"b1:9092", "b2:9093"}
 
 
+_COMPACTED = "kafka://b1:9092/shop?topic.cleanup.policy=compact"
+
+
 @pytest.mark.parametrize(
     ("uri", "problem"),
     [
@@ -93,11 +96,18 @@ def test_hosts_are_compared_with_those_of_the_source() -> None:
         ("kafka://b1:9092/shop?large=claim_check&claims=%2Fsrv", "found claims="),
         ("kafka://b1:9092/shop?large=claim_check&claims=file%3A%2F%2Fsrv", "absolute path"),
         ("kafka://u:p@b1:9092/shop", "found a user and no sasl"),
+        ("kafka://u:p@b1:9092/shop?sasl=OAUTHBEARER", "write both"),
+        ("kafka://u:p@b1:9092/shop?sasl=PLAIN&tokenEndpoint=https%3A%2F%2Flogin%2Ftoken", "write both"),
+        ("kafka://u:p@b1:9092/shop?sasl=OAUTHBEARER&tokenEndpoint=login", "is no address"),
         ("kafka://b1:9092/shop?sasl=scram-sha-512", "did you mean"),
         ("kafka://b1:9092/shop?tlsCAFile=/ca.pem", "no tls=true"),
         ("kafka://b1:9092/shop?format=debezium&encoding=bson", "are JSON"),
         ("kafka://b1:9092/shop?tombstones=false", "which only format=debezium has"),
         ("kafka://b1:9092/shop?topic.cleanup.policy=compact,delete", "have no key"),
+        (f"{_COMPACTED}&format=debezium&topic={{prefix}}.all", "keys of debezium name no table"),
+        (f"{_COMPACTED}&format=mongodb&topic={{prefix}}.{{db}}", "keys of mongodb name no table"),
+        ("kafka://b1:9092/shop?topic.max.message.bytes=524287", "write 524288 or more"),
+        ("kafka://b1:9092/shop?topic.max.message.bytes=1MiB", "write 524288 or more"),
         ("kafka://b1:9092/${env:PREFIX}", "elsewhere than in user, password"),
     ],
 )
@@ -108,11 +118,26 @@ def test_mistakes(uri: str, problem: str) -> None:
 
 @pytest.mark.parametrize("option", KAFKA_OPTIONS, ids=lambda option: option.name)
 def test_the_values_that_are_told_are_taken(option: SinkOption) -> None:
-    more = {"json_mode": "&format=debezium", "tombstones": "&format=debezium", "sasl": ""}.get(option.name, "")
-    if option.name in {"topic", "topic.NAME", "large", "claims", "tlsCAFile", "tlsCertificateKeyFile"}:
+    more = {
+        "json_mode": "&format=debezium",
+        "tombstones": "&format=debezium",
+        "schemas": "&format=debezium",
+    }.get(option.name, "")
+    if option.name in {
+        "topic",
+        "topics",
+        "topic.NAME",
+        "large",
+        "claims",
+        "tlsCAFile",
+        "tlsCertificateKeyFile",
+        "tokenEndpoint",
+        "tokenScope",
+    }:
         return  # their values are no list; the tests above have them
     for value in option.values.replace(" to ", ", ").split(", "):
-        KafkaSinkOptions.parse(f"kafka://b/shop?{option.name}={value}{more}")
+        token = "&tokenEndpoint=https%3A%2F%2Flogin%2Ftoken&tokenScope=kafka" if value == "OAUTHBEARER" else ""
+        KafkaSinkOptions.parse(f"kafka://b/shop?{option.name}={value}{more}{token}")
     if (
         option.default not in {"the brokers' own", "none"} and option.name != "tls"
     ):  # which is a part of what is compared

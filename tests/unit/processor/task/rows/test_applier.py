@@ -19,6 +19,7 @@ from processor.lanes.lanes import LaneJob
 from processor.task.limiter import FollowedLimit, Limiter
 from processor.task.rows import applier
 from processor.task.rows.applier import Applier, SinkUse
+from sink.dependence import Dependence
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 from tests.unit.processor.task.rows.beside import BESIDE
 from tests.until import PATIENCE_SECONDS
@@ -104,6 +105,36 @@ def test_a_batch_is_written_when_it_is_large() -> None:
     applying.finish()
     sizes = [len(rows) for rows, _ in writer.written]
     assert (sizes[0], max(sizes), sum(sizes)) == (applier.FIRST_CHANGES, applier.BATCH_CHANGES, 20_001)
+
+
+def test_batches_of_a_full_capped_table_become_large_so_that_what_came_and_went_is_folded() -> None:
+    writer = RecordingWriter()
+    applying = Applier(writer, job(), BESIDE)
+    capped = TargetTable(
+        id=A, source=TableName("s", "a"), name=TableName("t", "a"), ordered=True, dependence=Dependence(capped=True)
+    )
+    for id in range(100_000):
+        applying.add(change(A, 110, id)._replace(table=capped))
+    applying.finish()
+    assert max(len(rows) for rows, _ in writer.written) > 4 * applier.BATCH_CHANGES
+
+
+def test_a_full_capped_table_is_replayed_in_one_batch_however_large() -> None:
+    """A row that came in one batch and went in a later one would roll off another in between."""
+    writer = RecordingWriter()
+    applying = Applier(writer, job(replay_until=at(150)), BESIDE)
+    capped = TargetTable(
+        id=A, source=TableName("s", "a"), name=TableName("t", "a"), ordered=True, dependence=Dependence(capped=True)
+    )
+    for id in range(20_000):
+        applying.add(change(A, 110, id)._replace(table=capped))
+        applying.add(change(B, 110, id))
+    applying.add(change(A, 120, 0, RowType.DELETE)._replace(table=capped))
+    applying.add(change(A, 150, 1, RowType.DELETE)._replace(table=capped))
+    applying.finish()
+    replayed = [[id for table, id in rows if table == "a"] for rows, replay in writer.written if replay]
+    assert [len(rows) for rows in replayed if rows] == [20_000]
+    assert writer.written[-1] == ([("a", 1)], False)
 
 
 class SlowWriter(RecordingWriter):

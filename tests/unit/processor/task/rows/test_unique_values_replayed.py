@@ -23,6 +23,7 @@ from sink.dependence import Dependence
 from sink.mongodb.connection import Client
 from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.row import RowChange, TargetTable
+from tests.invariants import check_lanes
 from tests.unit.processor.task.rows.beside import BESIDE
 from tests.unit.processor.task.rows.unique_target import Row, UniqueTarget
 
@@ -110,7 +111,7 @@ class Node:
         jobs = plan(self.lanes, self.barrier, Paces(default=pace, own=pace), LaneLimits())
         for job in jobs:
             self.lanes = self.lanes.started(job)
-            self.lanes.check()
+            check_lanes(self.lanes)
         return jobs[0] if jobs else None
 
     def finish(self, job: LaneJob) -> JobOutcome:
@@ -119,7 +120,7 @@ class Node:
             applier.add(change)
         applier.finish()
         self.lanes = self.lanes.finished(job.number, applier.outcome.rows.unsettled)
-        self.lanes.check()
+        check_lanes(self.lanes)
         return applier.outcome
 
     def interrupt(self, job: LaneJob, after: int) -> None:

@@ -10,9 +10,9 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from sink.messages.feed_reader import NOTHING, Copied, CopyBegins, MessageGap, Round, Shown, StoredMessage, Watermark
 from sink.messages.kafka.feed_history import FeedHistory, just_before
-from sink.messages.message_key import pos_after, pos_of
+from sluice_client.feed_reader import NOTHING, Copied, CopyBegins, MessageGap, Round, Shown, StoredMessage, Watermark
+from sluice_client.pos import pos_after, pos_of
 
 _A, _B = "aa" * 16, "bb" * 16
 _SCHEMA: dict[str, Any] = {"kind": "collection", "options": {}, "indexes": [], "shardKey": None}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.errors import RetryableError, SinkRefused, SinkUnavailable
-from sink.messages.kafka.kafka_clients import REMEDIES, sink_error, translated
+from credentials.secrets import Expansion
+from sink.messages.kafka.kafka_clients import REMEDIES, KafkaClients, sink_error, translated
 
 _CODES = {name: code for name in dir(KafkaError) if isinstance(code := getattr(KafkaError, name), int)}
 _ACTED_ON = {
@@ -30,6 +32,31 @@ def test_each_error_of_the_client_is_translated(name: str) -> None:
     assert type(error) is (SinkRefused if name in _ACTED_ON else SinkUnavailable)
     assert isinstance(error, RetryableError)
     assert str(error).startswith("kafka://b/shop: topic a: ")
+
+
+@pytest.mark.parametrize("after", ["_ALL_BROKERS_DOWN", "_TRANSPORT", "_TIMED_OUT"])
+def test_an_error_that_says_what_to_change_is_kept(after: str) -> None:
+    refused, down = KafkaError(KafkaError._AUTHENTICATION), KafkaError(_CODES[after])
+    clients = KafkaClients(
+        KafkaSinkOptions.parse("kafka://127.0.0.1:1/shop"), Expansion("kafka://127.0.0.1:1/shop", ())
+    )
+    tell = clients.consumer_settings["error_cb"]
+    for error in (down, refused, down):
+        tell(error)
+    assert clients.why() is refused
+    clients.answered()
+    tell(down)
+    assert clients.why() is not refused
+
+
+def test_what_the_client_writes_again_and_again_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    clients = KafkaClients(
+        KafkaSinkOptions.parse("kafka://127.0.0.1:1/shop"), Expansion("kafka://127.0.0.1:1/shop", ())
+    )
+    log = clients.consumer_settings["logger"]
+    for number in range(100):
+        log.log(3, "connect to 127.0.0.1:1 failed (after %dms in state CONNECT)", number)
+    assert capsys.readouterr().out.count("failed (after") <= 1
 
 
 def test_errors_that_are_raised_are_translated_too() -> None:

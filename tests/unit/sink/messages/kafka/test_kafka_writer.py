@@ -32,3 +32,11 @@ def test_all_rows_of_a_table_are_in_one_partition_if_asked() -> None:
         _batch("partitions=5&partition_by=table").partitions
         == [partition_of(f"id-{name}".encode(), 5) for name in "abc"] * 30
     )
+
+
+def test_a_rule_says_so_of_some_tables() -> None:
+    batch = _batch("partitions=5&topics=s.b:of-b:table&topics=s.c:of-c")
+    assert batch.topics == ["shop.s.a", "of-b", "of-c"] * 30
+    assert set(batch.partitions[1::3]) == {partition_of(b"id-b", 5)}
+    by_key = [partition_of(b"key-%d" % number, 5) for number in range(90)]
+    assert (batch.partitions[0::3], batch.partitions[2::3]) == (by_key[0::3], by_key[2::3])

@@ -15,10 +15,11 @@ from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from sink.messages.formats import message_format
 from sink.messages.kafka import owner_log
+from sink.messages.kafka.feed_topic import FeedTopic
 from sink.messages.kafka.kafka_sink import FeedClaim
 from sink.messages.kafka.owner_log import KafkaMarks, OwnerSender
 from sink.messages.message_format import KeyedMessage
-from sink.messages.message_key import pos_of
+from sluice_client.pos import pos_of
 
 OPTIONS = KafkaSinkOptions.parse("kafka://b/shop?partitions=3")
 FORMAT = message_format("orders", "shop", OPTIONS.messages)
@@ -74,7 +75,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
 def _sender() -> OwnerSender:
     clients: Any = None
-    return OwnerSender(clients, OPTIONS, lambda: None, in_band=FORMAT.in_band)
+    return OwnerSender(clients, OPTIONS, lambda: None, ("orders", "c/1"), in_band=FORMAT.in_band)
 
 
 def test_what_is_said_goes_to_each_partition_of_its_tables_and_to_the_topic_of_all_ddl(brokers: Brokers) -> None:
@@ -115,7 +116,7 @@ def test_topics_are_those_of_whoever_claimed_them_first(
     first: str, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claimed = FeedClaim(feed="orders", life=first, options=OPTIONS)._content
-    monkeypatch.setattr(FeedClaim, "_first", lambda *_: claimed)  # it reads the topic's first message
+    monkeypatch.setattr(FeedTopic, "first", lambda _: claimed)
     clients: Any = None
     claim = FeedClaim(feed="orders", life="c/1", options=OPTIONS)
     if refused:

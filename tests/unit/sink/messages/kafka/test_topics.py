@@ -33,6 +33,10 @@ def test_topics_that_have_no_rows() -> None:
         ("topic={coll}", TableName("db", ".."), ".._"),
         ("topic={prefix}.all", TableName("db", "orders"), "shop.all"),
         ("topic={prefix}.{coll}", TableName("db", "{prefix}"), "shop._prefix_"),
+        ("topics=db.*:of-db&topics=*.orders:of-orders&topic={coll}", TableName("db", "orders"), "of-db"),
+        ("topics=db.*:of-db&topics=*.orders:of-orders&topic={coll}", TableName("dc", "orders"), "of-orders"),
+        ("topics=db.*:of-db&topics=*.orders:of-orders&topic={coll}", TableName("dc", "items"), "items"),
+        ("topics=db.*:{prefix}.feed", TableName("db", "orders"), "shop.feed_"),
     ],
 )
 def test_the_topic_of_a_table(query: str, table: TableName, topic: str) -> None:

@@ -7,7 +7,6 @@ from changefeed.config.configuration import Ttl
 from changefeed.documents.document import Document
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
-from sink.mongodb.ddl.ddl_commands import DdlCommand, restore_ttl
 from sink.mongodb.ddl.target_definition import NEVER_SECONDS, index_expiry, modified_expiry, table_expiry
 
 TTL_INDEX = {"v": 2, "key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 3600}
@@ -52,15 +51,3 @@ def test_a_changed_expiry_stays_off() -> None:
     assert modified_expiry({"index": {"name": "at_1", "expireAfterSeconds": 60}}, Ttl.DEFERRED) == {
         "index": {"name": "at_1", "expireAfterSeconds": NEVER_SECONDS}
     }
-
-
-def test_cut_over_brings_back_the_sources_expiry() -> None:
-    source = schema({"expireAfterSeconds": 600}, {"v": 2, "key": {"_id": 1}, "name": "_id_"}, TTL_INDEX)
-    assert restore_ttl(TableName("copy", "sessions"), source) == (
-        DdlCommand("copy", {"collMod": "sessions", "expireAfterSeconds": 600}),
-        DdlCommand("copy", {"collMod": "sessions", "index": {"name": "at_1", "expireAfterSeconds": 3600}}),
-    )
-
-
-def test_cut_over_of_a_table_without_expiry_needs_nothing() -> None:
-    assert restore_ttl(TableName("copy", "sessions"), schema({}, {"v": 2, "key": {"_id": 1}, "name": "_id_"})) == ()

@@ -100,7 +100,7 @@ def test_the_changes_of_a_row_with_a_letter_are_held_until_it_is_written_as_the_
     box = letters(target)
     box.meet([ID])
     assert box.holds(change())
-    [whole] = box.rows_of_now()
+    [(whole, _)] = box.rows_of_now()
     assert (whole.type, bson.decode(whole.document or b"")) == (RowType.REPLACE, {"_id": 1, "n": 2})
     assert not box.holds(change()), "it was tried"
     assert target.sent == [], "the letter is closed when its row is durable"
@@ -135,7 +135,7 @@ def test_only_the_request_that_was_seen_is_ended() -> None:
     box = letters(target)
     place = SoleTable(table=TABLE, start=Position(ClusterTime(100, 1)))
     box.hold_requested(lambda _: place)
-    [whole] = box.rows_of_now()
+    [(whole, _)] = box.rows_of_now()
     assert whole.type is RowType.REPLACE
     box.close()
     ended = target.sent[-1]["deletes"][0]["q"]

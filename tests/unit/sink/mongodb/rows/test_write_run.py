@@ -19,6 +19,7 @@ from sink.mongodb.rows.bulk_plan import Batch, CommandSizes, Limits
 from sink.mongodb.rows.doubts import RunTables
 from sink.mongodb.rows.placing import Placing
 from sink.mongodb.rows.row_look import RowsAtSource
+from sink.mongodb.rows.rows_ahead import RowsAhead
 from sink.mongodb.rows.write_run import TargetLink, WriteRun
 from sink.row import RowChange, TargetTable, WriteResult
 
@@ -61,6 +62,7 @@ def _written(*answers: tuple[Mapping[str, Any], bool]) -> WriteResult:
             limits=lambda: Limits(joined=False),
             sizes=CommandSizes(),
             side_by_side=SideBySide(),
+            ahead=RowsAhead(None),
         ),
         Placing(commander, commander, lambda: Limits(joined=False), RowsAtSource()),
         RowsAtSource(),

@@ -9,12 +9,11 @@ import pytest
 from bson.binary import Binary
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import SourceUnsupported
-from changefeed.event import DdlEvent, DdlType
+from changefeed.event import NOT_FOLLOWED, DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from source.sharded.effective_order import Operation, place_of
-from source.sharded.tables.cluster_state import GONE, ClusterChange, ClusterState, ContradictoryCluster, NewUuid
+from source.sharded.tables.cluster_state import GONE, ClusterChange, ClusterState, NewUuid
 from source.sharded.tables.live_tables import LiveTables
 
 ITEMS, OTHERS = TableName("shop", "items"), TableName("shop", "others")
@@ -205,21 +204,79 @@ def test_a_dropped_database_is_dropped_with_its_last_table() -> None:
     assert shown(tables, *steps) == [(1, "drop 1"), (2, "dropDatabase shop")]
 
 
-def test_a_coordinator_that_ends_before_the_last_holder_has_logged_the_drop_is_a_contradiction() -> None:
-    tables = of_items("sa", "sb")
-    with pytest.raises(ContradictoryCluster, match=r"dropCollection of shop.items ended .*\['sa'\]"):
-        shown(tables, drop("sb", 1), coordinator_done("dropCollection"))
+PLAIN = TableName("shop", "plain")
+SHOP_DROPPED = "sa", command({"dropDatabase": 1}, 0)
 
 
-def test_what_the_state_cannot_explain_is_a_contradiction() -> None:
-    with pytest.raises(ContradictoryCluster, match="no shard has created"):
-        shown(cluster(), sharded("items", 1))
-    with pytest.raises(ContradictoryCluster, match="has 0 collections"):
-        shown(cluster(holders={uuid(1): {"sa": ITEMS}}), primary("sc"))
-    with pytest.raises(ContradictoryCluster, match="the table has UUID"):
-        shown(of_items("sa"), create("sa", 2))
-    with pytest.raises(ContradictoryCluster, match="no shard's drop"):
-        shown(of_items("sa"), ("sa", command({"dropDatabase": 1}, 0)))
+@pytest.mark.parametrize(
+    ("tables", "steps", "said", "then"),
+    [
+        (
+            of_items("sa", "sb"),
+            [drop("sb", 1), coordinator_done("dropCollection")],
+            "unknown shop.items 1: dropCollection of it ended, but nothing was seen of it on shards ['sa']",
+            {},
+        ),
+        (
+            of_items("sa", "sb"),
+            [rename("sb", 1), coordinator_done("renameCollection")],
+            "unknown shop.items 1 to shop.others: renameCollection of it ended",
+            {OTHERS: (1, 1)},
+        ),
+        (cluster(), [sharded("items", 1)], "unknown shop.items 1: no shard has created UUID 01", {ITEMS: (1, 1)}),
+        (
+            cluster(holders={uuid(1): {"sa": OTHERS}}),
+            [sharded("items", 1)],
+            "unknown shop.others 1 to shop.items: no shard has created UUID 01",
+            {ITEMS: (1, 1)},
+        ),
+        (
+            cluster(holders={uuid(1): {"sa": ITEMS}, uuid(3): {"sa": PLAIN}}),
+            [create("sc", 4, "plain"), primary("sc")],
+            "unknown shop.items 1: its database is on shard sc now, which has 0 collections of this name",
+            {PLAIN: (4, 3)},
+        ),
+        (
+            cluster(holders={uuid(1): {"sa": ITEMS}}),
+            [create("sc", 2), create("sc", 3), primary("sc")],
+            "which has 2 collections of this name",
+            {ITEMS: (3, 3)},
+        ),
+        (of_items("sa"), [create("sa", 2)], "shard sa created UUID 02", {ITEMS: (2, 2)}),
+        (of_items("sa"), [SHOP_DROPPED], "unknown shop.items 1: its database was dropped, but no shard's drop", {}),
+        (
+            of_items("sa"),
+            [rename("sa", 2, "items", 1, RESHARDING)],
+            "shard sa replaced it by UUID 02",
+            {ITEMS: (2, 2)},
+        ),
+        (
+            cluster(holders={uuid(1): {"sa": ITEMS}}),
+            [create("sa", 2, "tmpAbc12.convertToCapped.items"), rename("sa", 2, "items", 1, "tmpAbc12.convertToCapped.items")],
+            "unknown shop.items 1: convertToCapped: shard sa logs the rows that this writes as those of a migration",
+            {ITEMS: (2, 2)},
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_state_cannot_explain_stops_its_table_and_the_newest_entry_is_followed(
+    tables: LiveTables, steps: list[Step], said: str, then: dict[TableName, tuple[int, int]]
+) -> None:
+    """`then`: by name the live UUID and the table."""
+    unknown = [
+        change for _, change in played(tables, steps) if isinstance(change, DdlEvent) and change.type is DdlType.UNKNOWN
+    ]
+    [told] = [
+        f"unknown {event.table} {(event.id or '0')[1]}{f' to {event.renamed_to}' if event.renamed_to else ''}: "
+        f"{event.description.decode()[NOT_FOLLOWED]}"
+        for event in unknown
+    ]
+    assert said in told
+    assert {live.name: (int(of[:2]), int(live.id[:2])) for of, live in tables.live.items()} == then
+
+
+def test_a_table_that_could_not_be_followed_is_followed_from_its_newest_entry_on() -> None:
+    tables = of_items("sa")
+    assert shown(tables, create("sa", 2), drop("sa", 1), drop("sa", 2)) == [(0, "unknown 1"), (2, "drop 2")]
 
 
 def test_a_shard_that_was_removed_is_waited_for_no_longer() -> None:
@@ -255,11 +312,3 @@ def test_a_view_that_comes_with_a_shard_is_unknown_to_those_who_want_it() -> Non
     [event] = tables.take("config", entry, Position(ClusterTime(100, 9)))
     assert isinstance(event, DdlEvent)
     assert (event.type, event.table) == (DdlType.UNKNOWN, view)
-
-
-def test_a_table_that_is_made_capped_is_refused() -> None:
-    """Its rows are copied with the flag of a migration, so no reader could tell them from one."""
-    temporary = "tmpAbc12.convertToCapped.items"
-    tables = cluster(holders={uuid(1): {"sa": ITEMS}})
-    with pytest.raises(SourceUnsupported, match=r"shop\.items was made capped"):
-        shown(tables, create("sa", 2, temporary), rename("sa", 2, "items", 1, temporary))

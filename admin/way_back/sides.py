@@ -1,0 +1,200 @@
+"""`CutOverSide`: what a cut-over does at the source and at the target, as their users.
+
+Blocked writes bind no user that may bypass the block, and no server that expires documents: so expiry is suspended apart, as a target's is.
+What may be written all the same, or where a server cannot block (before 6.0), is found in the oplog afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bson.timestamp import Timestamp
+from pymongo.write_concern import WriteConcern
+
+from admin.preflight.privileges import Privileges
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Ttl
+from changefeed.config.uri import ConnectionUri
+from changefeed.documents.document import Document
+from changefeed.errors import PermanentError, RetryableError
+from changefeed.position import Position
+from changefeed.records.requests import ChangefeedId, Expiry
+from changefeed.table import TableName, TableSchema
+from credentials.secrets import expanded
+from sink.mongodb.commander import Commander
+from sink.mongodb.ddl.ddl_commands import Target
+from sink.mongodb.ddl.target_definition import EXPIRY, index_expiry, modified_expiry
+from source.connection import HELLO, Client, connect, is_config_server, is_router, session_time
+from source.errors import translated
+from source.oplog.window import majority_time, read_oplog_window
+from source.tables.catalog import read_catalog
+
+_NAME = "sluice-cut-over"
+CUT_OVERS = TableName("sluice", "cut_overs")
+_RETRY_FOR = timedelta(seconds=30)
+_BLOCKS_SINCE = (6, 0)
+_TO_BLOCK = ("setUserWriteBlockMode", "bypassWriteBlockingMode")
+_OF_SERVERS = frozenset({"", "admin", "config", "local", "sluice"})
+_MOST_NAMED = 20
+
+Renamed = Callable[[TableName], TableName]
+
+
+class CutOverSide:
+    """`name`: source or target, for messages."""
+
+    def __init__(self, name: str, uri: ConnectionUri) -> None:
+        self._name = name
+        self._uri = uri
+
+    def obstacles(self, *, blocks: bool) -> Iterator[str]:
+        """Why it cannot have a part in a way back, or its users cannot be kept from writing."""
+        with self._client() as client, translated(f"reading the type of the {self._name}"):
+            if is_router(client) or is_config_server(client):
+                yield f"{self._name}: it is a sharded cluster; there is a way back between replica sets only"
+                return
+            if not blocks:
+                return
+            version = tuple(client.server_info()["versionArray"][:2])
+            if version < _BLOCKS_SINCE:
+                yield (
+                    f"{self._name}: it is MongoDB {version[0]}.{version[1]}, which cannot block the writes of its users (6.0 can); stop the writers, and "
+                    "leave --block-writes out: what is written all the same is found and listed"
+                )
+                return
+            user = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
+            if missing := user.lacking_on_the_cluster(_TO_BLOCK):
+                roles = ("backup", "admin"), ("restore", "admin")
+                yield f"{self._name}: {user.problem(missing, 'on the cluster', *roles)}"
+
+    def block(self, *, blocked: bool) -> None:
+        """Returns once the writes that were being executed have ended. May be called again."""
+        doing = f"{'blocking' if blocked else 'allowing'} the writes of the {self._name}'s users"
+        with self._client() as client, translated(doing):
+            client.admin.command({"setUserWriteBlockMode": 1, "global": blocked})
+
+    def expiries(self, wanted: Callable[[TableName], bool]) -> tuple[Expiry, ...]:
+        with self._client() as client:
+            return tuple(each for table in read_catalog(client, wanted).tables for each in expiries_of(table))
+
+    def suspend(self, expiries: Iterable[Expiry]) -> None:
+        """Raises what cannot be suspended. May be called again."""
+        with self._client() as client:
+            with translated(f"reading the version of the {self._name}"):
+                wire = client.admin.command(HELLO)["maxWireVersion"]
+            never = Target(wire=wire, sharded=False).never_seconds
+            problems = _modify(client, expiries, lambda changes: modified_expiry(changes, Ttl.DEFERRED, never))
+        if problems:
+            raise PermanentError("; ".join(problems))
+
+    def restore(self, expiries: Iterable[Expiry], renamed: Renamed = lambda name: name) -> list[str]:
+        """Tries each, even if others fail. Returns what failed."""
+        with self._client() as client:
+            return _modify(client, expiries, _as_it_was, renamed)
+
+    def newest(self) -> ClusterTime:
+        """The majority has everything up to it."""
+        with self._client() as client:
+            return majority_time(client)
+
+    def mark(self, id: ChangefeedId, back: ChangefeedId) -> ClusterTime:
+        """The time of a write of our own. Users' writes come after it."""
+        with (
+            self._client() as client,
+            translated(f"marking the cut-over at the {self._name}"),
+            client.start_session() as session,
+        ):
+            table = client[CUT_OVERS.db].get_collection(CUT_OVERS.coll, write_concern=WriteConcern("majority"))
+            written = {"way_back": back, "at": datetime.now(UTC)}
+            table.update_one({"_id": id}, {"$set": written}, upsert=True, session=session)
+            return session_time(session)
+
+    def reaches(self, ts: ClusterTime) -> bool:
+        """Whether its oplog still has all that was written after that time."""
+        with self._client() as client:
+            window = read_oplog_window(client)
+        return window is not None and window.holds(Position(ts))
+
+    def foreign(self, wanted: Callable[[TableName], bool], after: ClusterTime, until: ClusterTime) -> tuple[str, ...]:
+        """What was written in (after, until] to the tables that are wanted, as texts."""
+        found: Counter[TableName] = Counter()
+        with self._client() as client, translated(f"reading what was written at the {self._name} meanwhile"):
+            between = {
+                "$gt": Timestamp(after.seconds, after.increment),
+                "$lte": Timestamp(until.seconds, until.increment),
+            }
+            fields = {"op": 1, "ns": 1, "fromMigrate": 1, "o": 1}
+            for entry in client["local"]["oplog.rs"].find({"ts": between, "op": {"$ne": "n"}}, fields):
+                found.update(name for name in _written(entry) if name.db not in _OF_SERVERS and wanted(name))
+        texts = [
+            f"{self._name}: {name}: {number:,} {'write' if number == 1 else 'writes'}"
+            for name, number in sorted(found.items())
+        ]
+        if not self.reaches(after):  # asked after the range was read: entries are removed in order
+            texts.insert(
+                0, f"{self._name}: its oplog does not reach back to {after}: what was written since then is not known"
+            )
+        left = len(texts) - _MOST_NAMED
+        return (*texts[:_MOST_NAMED], *([f"{self._name}: {left:,} more tables"] if left > 0 else []))
+
+    @contextmanager
+    def _client(self) -> Iterator[Client]:
+        with closing(connect(expanded(self._uri), app_name=_NAME, capture=None)) as client:
+            yield client
+
+
+def expiries_of(table: TableSchema) -> Iterator[Expiry]:
+    options = table.options.decode()
+    if EXPIRY in options:
+        yield Expiry(table=table.name, after=Document.of({EXPIRY: options[EXPIRY]}))
+    for index in (specification.decode() for specification in table.indexes):
+        if EXPIRY in index:
+            yield Expiry(table=table.name, index=index["name"], after=Document.of({EXPIRY: index[EXPIRY]}))
+
+
+def _as_it_was(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**changes, "index": index_expiry(changes["index"], Ttl.COPIED)} if "index" in changes else changes
+
+
+def _modify(
+    client: Client,
+    expiries: Iterable[Expiry],
+    how: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    renamed: Renamed = lambda name: name,
+) -> list[str]:
+    commander = Commander(client, permit=_RETRY_FOR.total_seconds, retry_for=_RETRY_FOR, patience=_RETRY_FOR)
+    problems = []
+    for each in expiries:
+        name, after = renamed(each.table), each.after.decode()
+        changes = how({"index": {"name": each.index, **after}} if each.index else after)
+        commander.begin()
+        try:
+            body = {"collMod": name.coll, **changes, "writeConcern": {"w": "majority"}}
+            commander.send(name.db, body, f"changing the expiry of {name}")
+        except (PermanentError, RetryableError) as error:
+            problems.append(str(error))
+    return problems
+
+
+def _written(entry: Mapping[str, Any]) -> Iterator[TableName]:
+    """The tables of an oplog entry. Of a transaction, each of its writes counts."""
+    operation = entry.get("o", {})
+    if entry.get("op") == "c":
+        inner = operation.get("applyOps")
+        if inner is not None:
+            for each in inner:
+                yield from _written(each)
+            return
+        verb, *_ = operation or ("",)
+        name = operation.get(verb)
+        text = name if verb == "renameCollection" else f"{entry['ns'].partition('.')[0]}.{name}"
+    else:
+        text = entry.get("ns", "")
+    try:
+        yield TableName.parse(str(text))
+    except ValueError:
+        return

@@ -1,0 +1,55 @@
+"""`sluice context`: which of the clusters in the configuration file the commands speak to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from cli.channel import configuration_file
+from cli.command import reported
+from cli.groups import examples
+from cli.output import ExitCode, Failure, print_line
+
+
+@examples("sluice context list")
+def list_() -> None:
+    """List the contexts of the configuration file."""
+    with reported():
+        if not _file().is_file():
+            print_line(f"no contexts; there is no file {_file()}")
+            return
+        fields = _fields(_file())
+        for name, context in sorted(fields.get("contexts", {}).items()):
+            print_line(f"{'*' if name == fields.get('context') else ' '} {name}  {context.get('server', '')}".rstrip())
+
+
+@examples("sluice context use prod")
+def use(name: Annotated[str, typer.Argument(help="Name of a context.", metavar="NAME")]) -> None:
+    """Choose the context that commands use from now on."""
+    with reported():
+        path = _file()
+        fields = _fields(path)
+        if name not in fields.get("contexts", {}):
+            known = ", ".join(sorted(fields.get("contexts", {}))) or "none"
+            raise Failure(ExitCode.NOT_FOUND, f"{path}: there is no context {name!r}; it has {known}")
+        fields["context"] = name
+        written = path.with_name(f"{path.name}.new")
+        written.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
+        written.replace(path)
+        print_line(f"commands use the context {name}")
+
+
+def _file() -> Path:
+    return configuration_file(os.environ)
+
+
+def _fields(path: Path) -> dict[str, Any]:
+    try:
+        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise Failure(ExitCode.USAGE, f"{path}: cannot be read: {error}") from None
+    return fields if isinstance(fields, dict) else {}

@@ -1,0 +1,1 @@
+"""What the owner decides for one changefeed at each tick, from what it knows. Pure."""

@@ -1,0 +1,242 @@
+"""`FeedDirectory`: what is in the directory of a changefeed, read again with each look. A file that was read once is not read again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import reduce
+from typing import NamedTuple
+
+import zstandard
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
+
+from sluice_client.feed_errors import NotFoundError
+from sluice_client.feed_reader import MessageGap, StoredMessage, Watermark
+from sluice_client.feed_store import FeedStore
+from sluice_client.manifest import (
+    CHECKPOINT,
+    COPIED,
+    DDL,
+    GROUP,
+    IDENTITY,
+    LOG,
+    SCHEMA,
+    CopyReceipt,
+    GroupSum,
+    Manifest,
+    Receipt,
+    group_folder,
+    manifest_name,
+    names_from,
+    number_name,
+    number_of,
+    schema_name,
+)
+from sluice_client.pos import position_of
+from sluice_client.position import Position, TableId, Window
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_NEWEST_MARKS = 16
+
+
+class FeedLife(NamedTuple):
+    """Whose files these are, since which start. A changefeed that is restarted has another life, and other files."""
+
+    feed: str
+    life: str
+
+
+class _NodeLog:
+    """The manifests of one node. The first look reads them from the sums, as far as there are some; later ones read what has come."""
+
+    def __init__(self, epoch: str) -> None:
+        self._epoch = epoch
+        self._next: int | None = None
+        self.ended = False
+
+    def new(self, store: FeedStore, low: Position, count: int) -> Iterator[Manifest]:
+        """Those that show something at `low` or later, and maybe others. `count`: so many there must be at least."""
+        if self._next is None:
+            sums = GroupSum.all_of(store.names(f"{LOG}/{self._epoch}"))
+            self._next = 0
+            while (found := sums.get(self._next // GROUP)) is not None:
+                if found.until >= low.ts:
+                    yield from map(Manifest.parse, needed(store, found.name(self._epoch)).splitlines())
+                self._next += GROUP
+                self.ended = found.ends
+        while not self.ended:
+            group, place = divmod(self._next, GROUP)
+            listed = store.names(group_folder(self._epoch, group), after=number_name(self._next - 1) if place else "")
+            until = max([min(count, (group + 1) * GROUP), *(number_of(name) + 1 for name in listed[-1:])])
+            for number in range(self._next, until):
+                manifest = Manifest.parse(needed(store, manifest_name(self._epoch, number)))
+                self._next, self.ended = number + 1, manifest.sealed
+                yield manifest
+            if self._next < (group + 1) * GROUP:
+                return
+
+
+class FeedDirectory:
+    """`ranges`, `copies`: what manifests say, by table. What is before a mark is forgotten once it was shown."""
+
+    def __init__(self, store: FeedStore) -> None:
+        self._store = store
+        self._logs: dict[str, _NodeLog] = {}
+        self._marks: dict[str, Watermark] = {}
+        self._counts: dict[str, int] = {}
+        self._ends = 0
+        """On how many manifests of each node, and on how many ended logs, the marks rest."""
+        self._read: set[str] = set()
+        """Of schemas and ends of copies."""
+        self.ranges: defaultdict[TableId, list[tuple[Window, tuple[Receipt, ...]]]] = defaultdict(list)
+        self.copies: defaultdict[TableId, list[CopyReceipt]] = defaultdict(list)
+        self.ddls: dict[str, StoredMessage] = {}
+        self.schemas: dict[TableId, dict[Position, StoredMessage]] = {}
+        self.copied: set[tuple[TableId, Position]] = set()
+        """The copies that are complete, each with where it began."""
+
+    def identity(self) -> FeedLife:
+        content = self._store.read(IDENTITY)
+        if content is None:
+            raise NotFoundError(
+                f"{self._store}: expected {IDENTITY} of a changefeed, found none; no changefeed has written here yet"
+            )
+        fields = json.loads(content)
+        return FeedLife(fields["feed"], fields["life"])
+
+    def mark(self) -> Watermark | None:
+        """Read it before `look`."""
+        names = self._store.names(CHECKPOINT)[-_NEWEST_MARKS:]
+        found = {name: self._marks.get(name) or self._parsed_mark(name) for name in names}
+        self._marks = {name: mark for name, mark in found.items() if mark is not None}
+        return reduce(Watermark.joined, self._marks.values()) if self._marks else None
+
+    def _parsed_mark(self, name: str) -> Watermark | None:
+        content = self._store.read(f"{CHECKPOINT}/{name}")
+        if content is None:
+            return None
+        fields = json.loads(content)
+        self._counts |= {epoch: max(count, self._counts.get(epoch, 0)) for epoch, count in fields["logs"].items()}
+        self._ends = max(self._ends, fields["ended"])
+        return Watermark.of_fields(fields)
+
+    def look(self, low: Position) -> None:
+        """`low`: everything before was shown. A DDL, and the schema with which a table begins, are there before a mark passes them."""
+        for epoch in sorted({*self._store.names(LOG), *(epoch for epoch, count in self._counts.items() if count)}):
+            log, count = self._logs.setdefault(epoch, _NodeLog(epoch)), self._counts.get(epoch, 0)
+            for manifest in log.new(self._store, low, count):
+                for table, window in manifest.ranges.items():
+                    self.ranges[table].append((window, manifest.files))
+                for copy in manifest.copies:
+                    self.copies[copy.table].append(copy)
+        if (ended := sum(log.ended for log in self._logs.values())) < self._ends:
+            raise MessageGap(
+                f"{self._store}/{LOG}: expected the logs of {self._ends} nodes that are gone, each up to its end, found {ended}; "
+                f"folders there were removed: restore them"
+            )
+        after = names_from(low) if self.ddls or self.schemas else ""
+        for name in self._store.names(DDL, after=after):
+            if name not in self.ddls:
+                self.ddls[name] = _parsed(needed(self._store, f"{DDL}/{name}"))
+        for content in self._new(COPIED, ""):
+            fields = json.loads(content)
+            self.copied.add((TableId(fields["id"]), position_of(fields["start"])))
+        for content in self._new(SCHEMA, after):
+            message = _parsed(content)
+            self.schemas.setdefault(TableId(message.table), {})[position_of(message.pos)] = message
+
+    def forget(self, table: TableId, before: Position) -> None:
+        """What manifests say of the table until there."""
+        if table in self.ranges:
+            self.ranges[table] = [each for each in self.ranges[table] if each[0].end > before]
+        if table in self.copies:
+            self.copies[table] = [copy for copy in self.copies[table] if max(copy.start.ts, copy.until) >= before.ts]
+
+    def schema_at(self, table: TableId, begins: StoredMessage) -> StoredMessage:
+        """What the table is where this DDL says that it begins again. It was written before the DDL."""
+        at = position_of(begins.pos)
+        found = self.schemas.get(table, {}).get(at)
+        if found is None:
+            raise MessageGap(
+                f"{self._store}/{schema_name(table, at)}: expected this file, since {begins.fields['ns']} begins again at {begins.pos}; found none: "
+                f"restore it"
+            )
+        return found
+
+    def _new(self, part: str, after: str) -> Iterator[bytes]:
+        """What was not read yet."""
+        for name in (f"{part}/{each}" for each in self._store.names(part, after=after)):
+            if name not in self._read:
+                yield needed(self._store, name)
+                self._read.add(name)
+
+    def messages(self, file: Receipt) -> Iterator[StoredMessage]:
+        return stored_messages(file.name, checked(self._store, file))
+
+
+def checked(store: FeedStore, file: Receipt) -> bytes:
+    """The file as its writer stored it."""
+    stored = needed(store, file.name)
+    if len(stored) != file.bytes or zlib.crc32(stored) != file.crc32:
+        raise MessageGap(
+            f"{store}/{file.name}: expected {file.bytes} bytes with the checksum {file.crc32}, found {len(stored)} with "
+            f"{zlib.crc32(stored)}; the file is damaged: restore it"
+        )
+    return stored
+
+
+def stored_messages(name: str, stored: bytes) -> Iterator[StoredMessage]:
+    if name.endswith(".parquet"):
+        return _of_parquet(stored)
+    content = decompressed(stored, name)
+    if plain_name(name).endswith(".json"):
+        return map(_parsed, content.splitlines())
+    return map(_decoded, _documents(content))
+
+
+def decompressed(stored: bytes, name: str) -> bytes:
+    if name.endswith(".gz"):
+        return gzip.decompress(stored)
+    if name.endswith(".zst"):
+        return zstandard.ZstdDecompressor().decompressobj().decompress(stored)
+    return stored
+
+
+def plain_name(name: str) -> str:
+    """Without what says how it is compressed."""
+    return name.removesuffix(".gz").removesuffix(".zst")
+
+
+def needed(store: FeedStore, name: str) -> bytes:
+    content = store.read(name)
+    if content is None:
+        raise MessageGap(f"{store}/{name}: expected this file, which another one names; found none: restore it")
+    return content
+
+
+def _parsed(line: bytes) -> StoredMessage:
+    fields = json.loads(line)
+    return StoredMessage(fields["pos"], fields.get("id") or "", line)
+
+
+def _decoded(raw: bytes) -> StoredMessage:
+    fields = RawBSONDocument(raw, _RAW)
+    return StoredMessage(fields["pos"], fields["id"], raw)
+
+
+def _of_parquet(stored: bytes) -> Iterator[StoredMessage]:
+    from sluice_client.parquet_rows import parquet_messages  # noqa: PLC0415 - pyarrow takes time and memory to load
+
+    return (StoredMessage(message.pos, message.table, message.bson) for message in parquet_messages(stored))
+
+
+def _documents(content: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(content):
+        end = at + int.from_bytes(content[at : at + 4], "little")
+        yield content[at:end]
+        at = end

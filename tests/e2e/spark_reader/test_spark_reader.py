@@ -1,0 +1,111 @@
+"""A real Spark reads what the product wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from changefeed.event import DdlType, RowType
+from sink.ddl import DropTables, RenameTable
+from sluice_client.feed_reader import StoredMessage
+from tests.component.sink.messages import Messages, filed
+from tests.component.sink.vocabulary import A, B, changed, described, insert, named
+from tests.until import until
+
+_READING = [sys.executable, "-m", "tests.e2e.spark_reader.reading"]
+
+
+def _shop(place: str) -> Messages:
+    messages = filed(f"{place}?format=parquet")
+    messages.claim(described(A), described(B, "b"))
+    both = described(A), described(B, "b")
+    messages.window(100, 110, [insert(A, 101, 1), insert(B, 102, 2, "b"), insert(A, 103, 3)], *both)
+    changes = [changed(RowType.REPLACE, A, 115, index, 1, n=index) for index in range(20)]
+    messages.window(105, 120, [*changes, insert(B, 117, 4, "b")], *both, epoch=8)
+    messages.window(108, 130, [*changes, changed(RowType.DELETE, A, 125, 0, 3)], *both, epoch=9)
+    messages.apply(RenameTable(name=named("b"), to=named("c"), replaces=False), DdlType.RENAME, 131, B)
+    messages.window(130, 145, [insert(B, 140, 6, "c"), changed(RowType.UPDATE, A, 141, 0, 1, n=50)], *both)
+    messages.mark(144)
+    return messages
+
+
+def _as_read(messages: Messages) -> list[list[str]]:
+    reader, found = messages.reader(), []
+    round = reader.look()
+    assert round is not None
+    for shown in reader.read(round):
+        if isinstance(shown.content, StoredMessage):
+            text = shown.content.json
+            fields = json.loads(text)
+            key = json.dumps(fields["key"]) if "key" in fields else ""
+            found.append([fields["pos"], fields["op"], key, "" if key else text])
+    return sorted(found)
+
+
+@pytest.mark.costly("a JVM reads tables, and two streams of several batches")
+def test_spark_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
+    place = f"file://{tmp_path}/feed"
+    messages = _shop(place)
+    subprocess.run([*_READING, "tables", place, str(tmp_path)], check=True, timeout=600)
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["rows"] == found["one"] == found["other"] == _as_read(messages)
+    assert (found["one batches"], found["other batches"]) == (5, 1)
+    assert found["documents"] == [
+        [1, None, ["at: expected string, found int"]],
+        [3, None, ["at: expected string, found int"]],
+    ]
+    keys = [["shop.a", 1], ["shop.c", 2], ["shop.c", 4], ["shop.c", 6]]
+    assert found["latest"] == [[name, f'{{"_id": {{"$numberInt": "{key}"}}}}'] for name, key in keys]
+    assert "images: available" in found["refused"]
+    assert "expected feed.json of a changefeed, found none" in found["nothing"]
+    assert "table: is no option of this source (do you mean tables?)" in found["option"]
+    assert [name for name in ("refused", "nothing", "option") if "\tat org.apache" in found[name]] == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_query_that_is_killed_goes_on_where_it_was(seed: int, tmp_path: Path) -> None:
+    """The feed is written while it is read; A is dropped, and begins again."""
+    place, chance = f"file://{tmp_path}/feed", random.Random(seed)
+    messages = _shop(place)
+    at, folder = 145, tmp_path / "query"
+    for _ in range(4):
+        process = subprocess.Popen([*_READING, "stream", place, str(folder)], start_new_session=True)
+        deadline = time.monotonic() + chance.uniform(15, 40)
+        while time.monotonic() < deadline:
+            rows = [insert(A, at + 1, key) for key in range(at * 100, at * 100 + 30)]
+            messages.window(at, at + 5, rows, described(A), described(B, "b"))
+            messages.mark(at + 5)
+            at += 5
+            time.sleep(1)  # load: a shop that goes on
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    messages.apply(DropTables(names=(named("a"),)), DdlType.DROP, at)
+    messages.mark(at + 1)
+    wanted = _as_read(messages)
+    process = subprocess.Popen([*_READING, "stream", place, str(folder)], start_new_session=True)
+    try:
+        until(lambda: _committed(folder) == wanted, within=240)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _committed(folder: Path) -> list[list[str]]:
+    """What the sink of the query says that it has: files whose batches are in its log, of which each tenth repeats those before."""
+    logs = (folder / "rows" / "_spark_metadata").glob("[0-9]*")
+    lines = {line for log in logs for line in log.read_text().splitlines()[1:]}
+    found: list[list[str]] = []
+    for name in {json.loads(line)["path"].removeprefix("file://") for line in lines}:
+        rows = pq.read_table(name, columns=["pos", "op", "key", "ddl"])
+        found += [[row["pos"], row["op"], row["key"] or "", row["ddl"] or ""] for row in rows.to_pylist()]
+    return sorted(found)

@@ -1,0 +1,37 @@
+"""A shard is reached as its config servers are, with the name of its own set."""
+
+from __future__ import annotations
+
+import pytest
+
+from changefeed.errors import SourceUnsupported
+from source.sharded.cluster_clients import shard_uri
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("mongodb://cfg1,cfg2", "mongodb://db1:1,db2:2/?replicaSet=sa"),
+        ("mongodb://cfg1/?replicaSet=cfg", "mongodb://db1:1,db2:2/?replicaSet=sa"),
+        ("mongodb://cfg1?replicaSet=cfg&tls=true", "mongodb://db1:1,db2:2/?replicaSet=sa&tls=true"),
+        ("mongodb://u:p%40q@cfg1/?tls=true", "mongodb://u:p%40q@db1:1,db2:2/?replicaSet=sa&tls=true"),
+        (
+            "mongodb://u:p@cfg1/own?authSource=admin&directConnection=true",
+            "mongodb://u:p@db1:1,db2:2/own?replicaSet=sa&authSource=admin",
+        ),
+        ("mongodb+srv://u:p@cfg.example/", "mongodb://u:p@db1:1,db2:2/?replicaSet=sa&tls=true"),
+        ("mongodb+srv://cfg.example/?tls=false", "mongodb://db1:1,db2:2/?replicaSet=sa&tls=false"),
+    ],
+)
+def test_options_and_credentials_are_those_of_the_config_servers(source: str, expected: str) -> None:
+    assert shard_uri(source, "sa/db1:1,db2:2") == expected
+
+
+def test_a_shard_may_have_credentials_of_its_own() -> None:
+    assert shard_uri("mongodb://u:p@cfg1/", "sa/db1:1", "other:w") == "mongodb://other:w@db1:1/?replicaSet=sa"
+    assert shard_uri("mongodb://cfg1/", "sa/db1:1", "other:w") == "mongodb://other:w@db1:1/?replicaSet=sa"
+
+
+def test_a_host_without_a_set_is_refused() -> None:
+    with pytest.raises(SourceUnsupported, match="'db1:1'"):
+        shard_uri("mongodb://cfg1/", "db1:1")
