@@ -44,16 +44,17 @@ def seen(broker: KafkaBroker, *topics: str) -> list[Seen]:
             for number in known[topic].partitions
         ]
         consumer.assign(places)
-        reading, deadline = len(places), time.monotonic() + _SECONDS
+        reading = {(place.topic, place.partition) for place in places}
+        deadline = time.monotonic() + _SECONDS
         while reading:
-            assert time.monotonic() < deadline, (
-                f"{topics}: {reading} partitions were not read to their ends within {_SECONDS} s"
-            )
+            assert time.monotonic() < deadline, f"{reading} were not read to their ends within {_SECONDS} s"
             for message in consumer.consume(1000, timeout=0.1):
                 error = message.error()
                 if error is not None:
                     assert error.name() == "_PARTITION_EOF", error
-                    reading -= 1
+                    reading.discard(
+                        (str(message.topic()), message.partition() or 0)
+                    )  # told again after each new message
                     continue
                 headers = {name: _text(value) for name, value in dict(message.headers() or ()).items()}
                 place = str(message.topic()), message.partition() or 0, message.offset() or 0
