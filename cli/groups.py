@@ -5,6 +5,7 @@ Help is plain text, 80 columns wide, in the order of use: what to type, what it 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -57,6 +58,7 @@ class Leaf:
         alone.command(name, cls=SingleCommand, context_settings=HELP_FLAGS)(function)
         command = get_command(alone)
         assert isinstance(command, SingleCommand)
+        gc.enable()
         command.examples = function.__dict__.get("examples", ())
         return command
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -139,12 +140,15 @@ def main() -> None:
     """A standard output that takes nothing more, as that of a full disk, is a failure like any other."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - as long as the process; refuses what is written
+    gc.disable()  # what is loaded stays: a command's module, once loaded, enables it again
     try:
         app(prog_name="sluice")
     except OSError as error:
         if not (error.errno in _NOT_WRITTEN or isinstance(error, UnsupportedOperation)):
             raise
         _leave_unwritten(error)
+    finally:
+        gc.freeze()  # the interpreter would look through all that is loaded before it ends
 
 
 def _leave_unwritten(error: OSError) -> NoReturn:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from bson.timestamp import Timestamp
-
 if TYPE_CHECKING:  # only the servers have pydantic, which calls what is said here about its schemas
+    from bson.timestamp import Timestamp
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
@@ -38,6 +37,8 @@ class ClusterTime:
         return cls(timestamp.time, timestamp.inc)
 
     def to_bson(self) -> Timestamp:
+        from bson.timestamp import Timestamp  # noqa: PLC0415 - the command line, which is to be quick, needs no BSON
+
         return Timestamp(self.seconds, self.increment)
 
     @classmethod
