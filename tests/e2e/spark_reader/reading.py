@@ -4,49 +4,62 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Row, SparkSession
 
 from pyspark_sluice import documents, latest
 
-T = TypeVar("T")
-_GIVEN_UP = "Python worker failed to connect back"
+_SLOW = ("failed to connect back", "Timed out", "timed out")
+"""What Spark says when a Python of it has not begun after ten seconds, which it has on a busy machine. A query that is started again goes on."""
 
 
 def main() -> None:
     how, place, folder = sys.argv[1:]
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    session = spark.config("spark.sql.shuffle.partitions", "2").config(
-        "spark.python.authenticate.socketTimeout", "120s"
-    )
-    {"tables": _tables, "stream": _stream}[how](session.getOrCreate(), place, Path(folder))
+    builder = SparkSession.builder.master("local[2]")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.python.authenticate.socketTimeout": "600s",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",  # what is compiled runs once
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    {"tables": _tables, "stream": _stream}[how](builder.getOrCreate(), place, Path(folder))
 
 
 def _tables(spark: SparkSession, place: str, folder: Path) -> None:
-    rows = spark.read.format("sluice").load(place)
-    found: dict[str, Any] = {"rows": _names(rows)}
-    whole = rows.where(f"pos < '{141:08X}'")
-    found["latest"] = sorted((row.ns, row.key) for row in _again(lambda: latest(whole).collect()))
-    fitted = documents(rows.where("op = 'i' AND ns = 'shop.a'"), "_id int, at string").orderBy("pos")
-    found["documents"] = [(row.document._id, row.document.at, row._errors) for row in _again(fitted.collect)]
-    found["refused"] = _told(lambda: latest(rows).collect())
-    found["nothing"] = _told(lambda: spark.read.format("sluice").load(str(folder)).collect())
-    found["option"] = _told(lambda: spark.read.format("sluice").option("table", "shop.a").load(place).collect())
-    for name, limit in (("one", "7"), ("other", "1000")):
-        query = _query(spark, place, folder / name, limit).trigger(availableNow=True)
-        _again(partial(_run, query, folder / name))
-        found[name] = _names(spark.read.parquet(str(folder / name / "rows")))
-        found[f"{name} batches"] = len(list((folder / name / "checkpoint" / "commits").glob("[0-9]*")))
-    (folder / "found.json").write_text(json.dumps(found))
+    read = spark.read.format("sluice")
+    rows = _again(lambda: read.load(place).cache())
+    steps: dict[str, Callable[[], object]] = {
+        "rows": lambda: _names(rows.collect()),
+        "latest": lambda: sorted((row.ns, row.key) for row in latest(rows.where(f"pos < '{141:08X}'")).collect()),
+        "documents": lambda: [
+            (row.document._id, row.document.at, row._errors)
+            for row in documents(rows.where("op = 'i' AND ns = 'shop.a'"), "_id int, at string").collect()
+        ],
+        "refused": lambda: _told(lambda: latest(rows).collect()),
+        "nothing": lambda: _told(lambda: read.load(str(folder)).collect()),
+        "option": lambda: _told(lambda: spark.read.format("sluice").option("table", "shop.a").load(place).collect()),
+        "one": lambda: _stream_now(spark, place, folder / "one", "7"),
+        "other": lambda: _stream_now(spark, place, folder / "other", "1000"),
+    }
+    (folder / "found.json").write_text(json.dumps({name: _again(step) for name, step in steps.items()}))
 
 
 def _stream(spark: SparkSession, place: str, folder: Path) -> None:
     """Until it is ended. What it has is told by another process."""
-    _query(spark, place, folder, "40").start(str(folder / "rows")).awaitTermination()
+    _again(lambda: _query(spark, place, folder, "40").start(str(folder / "rows")).awaitTermination())
+
+
+def _stream_now(spark: SparkSession, place: str, folder: Path, limit: str) -> int:
+    """How many batches there are up to the newest watermark."""
+    _query(spark, place, folder, limit).trigger(availableNow=True).start(str(folder / "rows")).awaitTermination()
+    return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
 
 
 def _query(spark: SparkSession, place: str, folder: Path, limit: str) -> Any:
@@ -54,31 +67,31 @@ def _query(spark: SparkSession, place: str, folder: Path, limit: str) -> Any:
     return rows.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
 
 
-def _run(query: Any, folder: Path) -> None:
-    query.start(str(folder / "rows")).awaitTermination()
-
-
-def _again(step: Callable[[], T]) -> T:
-    """On a busy machine Spark gives a worker of Python up that has not begun after ten seconds. A query that is started again goes on."""
+def _again(step: Callable[[], Any]) -> Any:
     while True:
         try:
             return step()
         except Exception as error:  # whichever class Spark makes of it
-            if _GIVEN_UP not in str(error):
+            if not _is_slow(error):
                 raise
-
-
-def _names(rows: DataFrame) -> list[tuple[str, str, str | None, str | None]]:
-    found = _again(rows.select("pos", "op", "key", "ddl").collect)
-    return sorted((row.pos, row.op, row.key or "", row.ddl or "") for row in found)
 
 
 def _told(step: Callable[[], object]) -> str:
     try:
-        _again(step)
-    except Exception as error:  # noqa: BLE001 - whatever Spark makes of it
+        step()
+    except Exception as error:
+        if _is_slow(error):
+            raise
         return str(error)
     return ""
+
+
+def _is_slow(error: Exception) -> bool:
+    return any(text in str(error) for text in _SLOW)
+
+
+def _names(rows: Iterable[Row]) -> list[tuple[str, str, str, str]]:
+    return sorted((row.pos, row.op, row.key or "", row.ddl or "") for row in rows)
 
 
 if __name__ == "__main__":
