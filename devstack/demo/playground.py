@@ -19,10 +19,7 @@ In another terminal, in this directory:
     export SOURCE='{source}'
     export TARGET='{target}'
 
-docs/tutorial.md goes on from here, for fifteen minutes. In short:
-
-    sluice changefeed create --id play --source "$SOURCE" --sink "$TARGET" --tables 'shop.*'
-    sluice changefeed watch play
+docs/tutorial.md goes on from here, for fifteen minutes.
 """
 
 
