@@ -108,8 +108,8 @@ proto: $(INSTALLED)  ## Generate the stubs of the admin API from proto/
 scale: $(INSTALLED)  ## Run the owner's decisions for far more nodes and tables than one machine has: NODES=1000 TABLES=1000000
 	$(PY) -m bench.scale --nodes $(or $(NODES),1000) --tables $(or $(TABLES),1000000)
 
-bench: setup  ## Measure, each figure beside a baseline of the same run
-	$(PY) -m bench
+bench: setup  ## Measure, each figure beside a baseline of the same run; some only: FIGURES="catch_up lag"
+	$(PY) -m bench $(FIGURES)
 
 lock: $(INSTALLED)  ## Resolve the dependencies again and write the lock files
 	$(COMPILE) --all-extras --upgrade --output-file requirements.lock pyproject.toml

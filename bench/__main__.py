@@ -1,4 +1,4 @@
-"""Runs measurements, prints a table and writes `bench/results/latest.json`.
+"""Runs measurements, prints a table with goals and with the ratios of the run before, and writes `bench/results/latest.json`.
 
     python -m bench                 all measurements
     python -m bench event_scan      one measurement
@@ -15,8 +15,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from bench.goals import GOALS
 from bench.measurements import MEASUREMENTS
-from bench.result import LATEST, Figure, table_of, write_results
+from bench.result import LATEST, Figure, ratios, table_of, write_results
 from devstack.stack import DevStack
 
 _CACHE_GB = 2.0
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     chosen = parser.parse_args(arguments).names
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the servers and processes that were started
+    earlier = ratios()
     if not chosen:
         LATEST.unlink(missing_ok=True)
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
                 write_results(measured)
                 results += measured
         finally:
-            console.print(table_of(results))
+            console.print(table_of(results, GOALS, earlier))
     console.print(f"written to {LATEST}")
     return 0
 

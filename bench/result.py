@@ -1,11 +1,12 @@
-"""`Figure`: one figure with its baseline, as a row for people and as JSON for programs."""
+"""`Figure`: one figure with its baseline, as a row for people and as JSON for programs; `Goal`: what it is to reach."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.table import Table
 
@@ -42,16 +43,38 @@ class Figure:
         return cls(name=name, value=value, unit=unit, baseline=baseline, ratio=ratio, floor=floor, note=note)
 
 
-def table_of(results: Sequence[Figure]) -> Table:
+class Goal(NamedTuple):
+    """`ratio`: at least so much better than the baseline of the same run. `most`: at most so many units."""
+
+    ratio: float | None = None
+    most: float | None = None
+
+    def met(self, figure: Figure) -> bool:
+        return (self.ratio is None or figure.ratio >= self.ratio) and (self.most is None or figure.value <= self.most)
+
+    def __str__(self) -> str:
+        return f">= {self.ratio:g} x" if self.most is None else f"<= {self.most:g}"
+
+
+def table_of(results: Sequence[Figure], goals: Mapping[str, Goal], earlier: Mapping[str, float]) -> Table:
+    """`earlier`: the ratios of the run before, by name."""
     table = Table("measurement", "unit")
-    for column in ("value", "baseline", "ratio", "floor"):
+    for column in ("value", "baseline", "ratio", "before", "goal", "floor"):
         table.add_column(column, justify="right")
     table.add_column("note")
     for result in results:
         numbers = (f"{result.value:,.1f}", f"{result.baseline:,.1f}", f"{result.ratio:.2f}")
+        before = f"{earlier[result.name]:.2f}" if result.name in earlier else ""
+        goal = goals.get(result.name)
+        reached = "" if goal is None else str(goal) if goal.met(result) else f"short of {goal}"
         floor = "" if result.floor is None else f"{result.floor:,.1f}"
-        table.add_row(result.name, result.unit, *numbers, floor, result.note)
+        table.add_row(result.name, result.unit, *numbers, before, reached, floor, result.note)
     return table
+
+
+def ratios(path: Path = LATEST) -> dict[str, float]:
+    """Of the figures that the file has."""
+    return {figure["name"]: figure["ratio"] for figure in json.loads(path.read_text())} if path.exists() else {}
 
 
 def write_results(results: Sequence[Figure], path: Path = LATEST) -> None:

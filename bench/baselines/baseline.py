@@ -1,4 +1,4 @@
-"""`replicate_naively`, `insert_at_the_floor`, `copy_naively`: run a baseline in a process of its own, to compare its figures with ours."""
+"""`replicate_naively`, `send_at_the_floor`, `copy_naively`: run a baseline in a process of its own, to compare its figures with ours."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ def replicate_naively(
     return _run(stack, "bench.baselines.naive_replicator", [stack.source_uri, target or stack.target_uri, *options])
 
 
-def insert_at_the_floor(stack: DevStack, window: Window, *, database: str) -> Usage:
-    """The cost of reading a window of inserts and inserting them."""
+def send_at_the_floor(stack: DevStack, window: Window, commands: Path) -> Usage:
+    """The cost of reading a window, and of the commands that the product sent for it."""
     return _run(
-        stack, "bench.baselines.floor", [stack.source_uri, *_floor(window, database), "--target", stack.target_uri]
+        stack,
+        "bench.baselines.floor",
+        [*_floor(stack, window), "--target", stack.target_uri, "--commands", str(commands)],
     )
 
 
-def read_at_the_floor(stack: DevStack, window: Window, *, database: str) -> Usage:
+def read_at_the_floor(stack: DevStack, window: Window) -> Usage:
     """The cost of reading a window with any content."""
-    return _run(stack, "bench.baselines.floor", [stack.source_uri, *_floor(window, database)])
+    return _run(stack, "bench.baselines.floor", _floor(stack, window))
 
 
 def copy_naively(stack: DevStack, *, database: str, tables: Sequence[str], only: str = "") -> Usage:
@@ -48,8 +50,8 @@ def server_pids(stack: DevStack) -> dict[str, int]:
     return {name: server.pid for name, server in sides if not isinstance(server, str)}
 
 
-def _floor(window: Window, database: str) -> list[str]:
-    return ["--from", str(window.start.ts), "--to", str(window.end.ts), "--database", database]
+def _floor(stack: DevStack, window: Window) -> list[str]:
+    return [stack.source_uri, "--from", str(window.start.ts), "--to", str(window.end.ts)]
 
 
 def _run(stack: DevStack, module: str, arguments: Sequence[str]) -> Usage:

@@ -44,7 +44,7 @@ def one_of_a_hundred(stack: DevStack) -> list[Figure]:
         with product.usage() as usage:
             product.until_at(id, window.end)
         naive = replicate_naively(stack, start_ts=start.ts, events=1, database=database)
-    floor = read_at_the_floor(stack, window, database=database)
+    floor = read_at_the_floor(stack, window)
     skipped = Comparison(ours=Run(usage, count), naive=Run(naive, count), floor=Run(floor, count))
     return [
         skipped.rate("skip_99_of_100_tables", "entries/s"),

@@ -64,7 +64,7 @@ def quiet_table(stack: DevStack) -> list[Figure]:
                 product.want(ids[capture], DesiredState.RUNNING)
                 product.until_at(ids[capture], window.end)
             assert target[target_of(database)][_ROWS].count_documents({}) == 1
-            results += _figures(capture, usage, read_at_the_floor(stack, window, database=database), entries, left)
+            results += _figures(capture, usage, read_at_the_floor(stack, window), entries, left)
             product.remove(ids[capture])
     return results
 

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pymongo import MongoClient
 
-from bench.baselines.baseline import copy_naively, insert_at_the_floor, read_at_the_floor, replicate_naively
+from bench.baselines.baseline import copy_naively, read_at_the_floor, replicate_naively, send_at_the_floor
+from bench.baselines.recorder import Recorder
 from bench.usage import Usage
 from bench.workload import Workload, newest
 from changefeed.position import Window
@@ -35,21 +38,34 @@ def test_the_naive_replicator_replicates_inserts_updates_replaces_and_deletes(
     assert documents(target_client, database, "rows") == documents(source_client, database, "rows")
 
 
-def test_the_floor_and_the_naive_copy_leave_every_document(
+def test_the_naive_copy_leaves_every_document(
     stack: DevStack, source_client: Client, target_client: Client, database: str
 ) -> None:
     workload = Workload(events=10_000, tables=2, database=database)
     workload.prepare(source_client)
-    inserted = workload.insert(source_client)
-    arrivals: list[Callable[[], Usage]] = [
-        lambda: insert_at_the_floor(stack, inserted, database=database),
-        lambda: copy_naively(stack, database=database, tables=workload.names()),
-    ]
-    for arrive in arrivals:
-        target_client.drop_database(database)
-        arrive()
-        for name in workload.names():
-            assert documents(target_client, database, name) == documents(source_client, database, name)
+    workload.insert(source_client)
+    copy_naively(stack, database=database, tables=workload.names())
+    for name in workload.names():
+        assert documents(target_client, database, name) == documents(source_client, database, name)
+
+
+def test_the_floor_sends_again_what_the_recorder_kept(
+    stack: DevStack, source_client: Client, target_client: Client, database: str, tmp_path: Path
+) -> None:
+    start = newest(source_client)
+    source_client[database]["rows"].insert_one({})
+    host, port = target_client.primary or ("", 0)
+    with Recorder((host, port), tmp_path / "commands") as recorder, MongoClient[dict[str, Any]](recorder.uri) as client:
+        rows = client[database]["rows"]
+        rows.insert_many([{"_id": number} for number in range(50)])
+        rows.update_one({"_id": 1}, {"$set": {"a": 2}})
+        rows.delete_one({"_id": 2})
+    written = documents(target_client, database, "rows")
+    assert len(written) == 49
+    target_client[database]["rows"].delete_many({})
+    send_at_the_floor(stack, Window(start, newest(source_client)), tmp_path / "commands")
+    assert len(documents(target_client, database, "rows")) == 49
+    target_client[database]["rows"].delete_many({})
 
 
 def test_what_only_reads_at_the_floor_writes_nothing(
@@ -57,7 +73,7 @@ def test_what_only_reads_at_the_floor_writes_nothing(
 ) -> None:
     start = newest(source_client)
     source_client[database]["rows"].insert_one({})
-    assert read_at_the_floor(stack, Window(start, newest(source_client)), database=database).seconds > 0
+    assert read_at_the_floor(stack, Window(start, newest(source_client))).seconds > 0
     assert target_client[database].list_collection_names() == []
 
 
