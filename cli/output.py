@@ -91,7 +91,7 @@ def print_document(value: Any, output: Output) -> None:
     elif output is Output.YAML:
         import yaml  # noqa: PLC0415 - most commands print none
 
-        yaml.safe_dump(value, sys.stdout, sort_keys=False, allow_unicode=True, explicit_start=True)
+        yaml.dump(value, sys.stdout, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, explicit_start=True)
     else:
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
     sys.stdout.flush()

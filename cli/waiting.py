@@ -12,9 +12,16 @@ from cli.output import ExitCode, Failure
 
 
 def until(
-    connection: Connection, id: str, condition: Callable[[pb.Changefeed], bool], timeout: float, what: str
+    connection: Connection,
+    id: str,
+    condition: Callable[[pb.Changefeed], bool],
+    timeout: float,
+    what: str,
+    *,
+    asked: bool = True,
 ) -> pb.Changefeed:
-    for feed in _watched(connection, id, timeout, what):
+    """`asked`: a request waits to be carried out, which is not so for one who only looks on."""
+    for feed in _watched(connection, id, timeout, what, asked=asked):
         if condition(feed):
             return feed
     raise Failure(ExitCode.NOT_FOUND, f"changefeed {id} was removed meanwhile")
@@ -41,10 +48,22 @@ def wait_for(connection: Connection, id: str, condition: str, timeout: float) ->
     if condition == "ready":
         _until_ready(connection, id, timeout)
     elif condition == "caught-up":
-        until(connection, id, lambda feed: _goes_on(feed, condition) and _caught_up(feed), timeout, "caught up")
+        until(
+            connection,
+            id,
+            lambda feed: _goes_on(feed, condition) and _caught_up(feed),
+            timeout,
+            "caught up",
+            asked=False,
+        )
     elif kind == "state" and state in _STATES:
         until(
-            connection, id, lambda feed: cells.state_of(feed) == state or not _goes_on(feed, condition), timeout, state
+            connection,
+            id,
+            lambda feed: cells.state_of(feed) == state or not _goes_on(feed, condition),
+            timeout,
+            state,
+            asked=False,
         )
     else:
         raise Failure(
@@ -79,7 +98,9 @@ def _until_ready(connection: Connection, id: str, timeout: float) -> None:
         time.sleep(_LOOK_EVERY)
 
 
-def _watched(connection: Connection, id: str, timeout: float, what: str) -> Iterator[pb.Changefeed]:
+def _watched(
+    connection: Connection, id: str, timeout: float, what: str, *, asked: bool = True
+) -> Iterator[pb.Changefeed]:
     deadline = time.monotonic() + timeout
     request = pb.WatchChangefeedRequest(id=id)
     shown: pb.Changefeed | None = None
@@ -88,9 +109,12 @@ def _watched(connection: Connection, id: str, timeout: float, what: str) -> Iter
             yield shown
     except Failure as failure:
         if failure.exit_code is ExitCode.UNREACHABLE and time.monotonic() >= deadline:
+            late = f"changefeed {id} is not {what} after {timeout:g} s"
+            if not asked and shown is not None:
+                raise Failure(ExitCode.FAILED, f"{late}: it is {cells.state(shown)}") from None
             raise Failure(
                 ExitCode.FAILED,
-                f"changefeed {id} is not {what} after {timeout:g} s; the request stays in effect",
+                f"{late}; the request stays in effect",
                 waits_for(shown, connection.ask(connection.nodes.ListNodes, pb.ListNodesRequest()).nodes),
             ) from None
         raise

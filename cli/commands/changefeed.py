@@ -70,6 +70,7 @@ def pause(
     connection: Connection, ids: ChangefeedsArgument, wait: WaitOption = True, timeout: TimeoutOption = 60.0
 ) -> None:
     """Stop replicating; resume continues at the same position."""
+    _look_up(connection, ids)
     for id in ids:
         connection.ask(connection.changefeeds.PauseChangefeed, pb.PauseChangefeedRequest(id=id))
     for id in ids:
@@ -94,9 +95,9 @@ def resume(
     yes: YesOption = False,
 ) -> None:
     """Resume changefeeds that are paused, failed or finished."""
+    _look_up(connection, ids)
     if start is not None:
-        found = [feed_of(connection, id).id for id in ids]
-        confirm(f"Resume {', '.join(found)} at {start} instead of the checkpoint?", yes=yes)
+        confirm(f"Resume {', '.join(ids)} at {start} instead of the checkpoint?", yes=yes)
     for id in ids:
         connection.ask(connection.changefeeds.ResumeChangefeed, pb.ResumeChangefeedRequest(id=id, start=start or ""))
     for id in ids:
@@ -193,6 +194,12 @@ def wait(
 def feed_of(connection: Connection, id: str) -> pb.Changefeed:
     feed: pb.Changefeed = connection.ask(connection.changefeeds.GetChangefeed, pb.GetChangefeedRequest(id=id))
     return feed
+
+
+def _look_up(connection: Connection, ids: Sequence[str]) -> None:
+    """Before any of them is changed: one that does not exist leaves all as they are."""
+    for id in ids:
+        feed_of(connection, id)
 
 
 def _frames(feeds: Iterable[pb.Changefeed]) -> Iterator[Iterator[str]]:

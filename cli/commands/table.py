@@ -252,7 +252,10 @@ def skip(
 def list_ddl(connection: Connection, changefeed: ChangefeedArgument, output: OutputOption = Output.TABLE) -> None:
     """List schema changes, the newest last.
 
-    Each with its time, and with what it waits for.
+    Each with its time, and with what it waits for. -o name prints positions, as `ddl skip` takes them.
     """
     found = connection.stream(connection.ddls.ListDdl, pb.ListDdlRequest(changefeed=changefeed))
-    listed(lambda: list(found), _DDLS, output, watch=False, empty=f"changefeed {changefeed} has seen no schema change")
+    columns = (Column("POSITION", lambda ddl: ddl.position),) if output is Output.NAME else _DDLS
+    listed(
+        lambda: list(found), columns, output, watch=False, empty=f"changefeed {changefeed} has seen no schema change"
+    )

@@ -98,6 +98,7 @@ def test_the_capture_of_a_paused_changefeed_is_changed_there_and_back(
 
 def _is_past_its_ddl(server: Server, id: str) -> bool:
     ddls = json.loads(server.sluice("ddl", "list", id, "-o", "json").stdout)
+    assert server.sluice("ddl", "list", id, "-o", "name").stdout.split() == [ddl["position"] for ddl in ddls]
     times = [ddl["position"].partition("/")[0] for ddl in ddls if ddl["state"] == "done"]
     checkpoint = queried(server, id)["checkpoint"]
     return bool(times) and "/" not in checkpoint and checkpoint > max(times)

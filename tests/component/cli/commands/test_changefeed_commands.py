@@ -52,6 +52,17 @@ def test_a_changefeed_lives_from_create_to_remove(server: Server, flags: list[st
     assert f"there is no changefeed '{database}'" in gone.stderr
 
 
+def test_of_several_ids_an_unknown_one_leaves_all_as_they_are(server: Server, flags: list[str], database: str) -> None:
+    server.sluice("changefeed", "create", *flags)
+    refused = server.sluice("changefeed", "pause", database, "nope")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert server.sluice("changefeed", "query", database, "-o", "json").stdout.count('"desired": "running"') == 1
+    server.sluice("changefeed", "pause", database)
+    assert server.sluice("changefeed", "resume", database, "nope").returncode == 3
+    assert server.sluice("changefeed", "query", database, "-o", "json").stdout.count('"desired": "paused"') == 1
+    server.sluice("changefeed", "remove", database, "--yes")
+
+
 def test_what_is_not_live_is_updated_with_a_paused_changefeed_alone(
     server: Server, flags: list[str], database: str, tmp_path: Path
 ) -> None:
