@@ -4,6 +4,7 @@
   GitHub and `mkdocs` give it the same anchor.
 - A page that code, the chart or a test names (`docs/..`) is there.
 - Each page is in the navigation of `mkdocs.yml`, so that a reader finds it.
+- What belongs to an item of a list is indented by four spaces, its code by eight: with fewer, `mkdocs` ends the list.
 - The handbook has at most 50,000 words: who adds a page shortens another one.
 
 No address outside of the repository is asked.
@@ -23,13 +24,19 @@ MOST_WORDS = 50_000
 _LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 _NAMED = re.compile(r"\bdocs/[\w./-]+\w")
 _CODE = re.compile(r"(?:\A|(?<=\n\n))(?: {4}.*\n)+|^```(?s:.*?)^```$", re.MULTILINE)
+_OUT_OF_LIST = re.compile(r"^(?! {4}|```).+\n\n((?: {1,3}| {5,7})\S.*)", re.MULTILINE)
 _INLINE = re.compile(r"`(?:[^`\n]|\n(?!\n))*`")
 
 
 def main() -> int:
     files = _tracked()
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in files if name.endswith(".md")}
-    breaches = [*broken_links(texts, frozenset(files)), *_missing_pages(files), *_unlisted(texts)]
+    breaches = [
+        *broken_links(texts, frozenset(files)),
+        *_missing_pages(files),
+        *_unlisted(texts),
+        *_out_of_lists(texts),
+    ]
     if (words := handbook_words(texts)) > MOST_WORDS:
         breaches.append(f"docs/: {words:,} words; at most {MOST_WORDS:,}")
     sys.stdout.writelines(f"{breach}\n" for breach in breaches)
@@ -103,6 +110,12 @@ def _unlisted(texts: Mapping[str, str]) -> Iterator[str]:
     for name in texts:
         if name.startswith("docs/") and f" {name.removeprefix('docs/')}\n" not in listed:
             yield f"{name}: not in the navigation of mkdocs.yml"
+
+
+def _out_of_lists(texts: Mapping[str, str]) -> Iterator[str]:
+    for name, text in texts.items():
+        for line in _OUT_OF_LIST.findall(text) if name.startswith("docs/") else ():
+            yield f"{name}: `mkdocs` takes this out of its list: {line.strip()[:60]}"
 
 
 def _tracked() -> list[str]:
