@@ -25,6 +25,10 @@ GOALS = {
     "cpu_at_rest": Goal(most=18),
     "ddl_of_one_name": Goal(ratio=1),
     "recopy_at_rest": Goal(ratio=1),
+    "sync_points_whole": Goal(ratio=0.95),
+    "sync_points_held": Goal(most=3),
+    "verify_at_a_point": Goal(ratio=1),
+    "continuous_verification": Goal(most=16),
     "sluice_help": Goal(most=200),
     "changefeed_query": Goal(most=350),
 }

@@ -25,6 +25,7 @@ from bench.figures.many_tables.tables import tables
 from bench.figures.quick_commands import quick_commands
 from bench.figures.quiet_table import quiet_table
 from bench.figures.slices import slices
+from bench.figures.sync_points import sync_points
 from bench.result import Figure
 from devstack.stack import DevStack
 
@@ -48,6 +49,7 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "quick_commands": quick_commands,
     "ddl_of_one_name": ddl_of_one_name,
     "recopy_at_rest": recopy_at_rest,
+    "sync_points": sync_points,
     "etcd_writes": etcd_writes,
     "tables": tables,
     "collections": collections,

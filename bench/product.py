@@ -98,8 +98,9 @@ class Product:
         sink: str | None = None,
         start: str = "now",
         capture: Capture = Capture.OPLOG,
+        more: Mapping[str, object] = {},
     ) -> ChangefeedId:
-        """Replicates the database to the name that `target_of` returns, so that a baseline can use the original name."""
+        """Replicates the database to the name that `target_of` returns, so that a baseline can use the original name. `more`: of its configuration."""
         id = ChangefeedId(f"f-{uuid.uuid4().hex[:8]}")
         fields = {
             "id": id,
@@ -108,6 +109,7 @@ class Product:
             "start": start,
             "filter": {"tables": [f"{database}.*"]},
             "routes": [{"from": f"{database}.*", "to": f"{target_of(database)}.*"}],
+            **more,
         }
         info = ChangefeedInfo(capture=capture, configuration=Configuration.parse(fields), created_at=datetime.now(UTC))
         self._store.create(info)
