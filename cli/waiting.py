@@ -42,13 +42,14 @@ _STATES = {state.removeprefix("CHANGEFEED_STATE_").lower() for state in pb.Chang
 _FINAL = ("failed", "finished", "removed", "unreadable", "stopped")
 
 
-def wait_for(connection: Connection, id: str, condition: str, timeout: float) -> None:
-    """Raises if the changefeed has not got there in time, or cannot by itself any more."""
+def wait_for(connection: Connection, id: str, condition: str, timeout: float) -> str:
+    """Return the condition, with what waits for a user beside it. Raises if the changefeed has not got there in time, or cannot by itself any more."""
     kind, _, state = condition.partition("=")
     if condition == "ready":
         _until_ready(connection, id, timeout)
-    elif condition == "caught-up":
-        until(
+        return condition
+    if condition == "caught-up":
+        found = until(
             connection,
             id,
             lambda feed: _goes_on(feed, condition) and _caught_up(feed),
@@ -57,7 +58,7 @@ def wait_for(connection: Connection, id: str, condition: str, timeout: float) ->
             asked=False,
         )
     elif kind == "state" and state in _STATES:
-        until(
+        found = until(
             connection,
             id,
             lambda feed: cells.state_of(feed) == state or not _goes_on(feed, condition),
@@ -70,6 +71,7 @@ def wait_for(connection: Connection, id: str, condition: str, timeout: float) ->
             ExitCode.USAGE,
             f"--for: found {condition!r}; write ready, caught-up or state=STATE with one of {', '.join(sorted(_STATES))}",
         )
+    return f"{condition}, {found.attention}" if found.attention else condition
 
 
 def _caught_up(feed: pb.Changefeed) -> bool:

@@ -187,8 +187,7 @@ def wait(
 
     The exit code is 0 when it has, 1 if it has not in time or cannot any more, and 3 if there is no such changefeed.
     """
-    wait_for(connection, id, condition, timeout)
-    print_line(f"changefeed {id}: {condition}")
+    print_line(f"changefeed {id}: {wait_for(connection, id, condition, timeout)}")
 
 
 def feed_of(connection: Connection, id: str) -> pb.Changefeed:
