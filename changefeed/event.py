@@ -52,6 +52,8 @@ class DdlType(StrEnum):
 
 _OWN = frozenset({DdlType.LEAVE, DdlType.ENTER, DdlType.EXCHANGE})
 
+SHARDING = frozenset({DdlType.SHARD_COLLECTION, DdlType.RESHARD_COLLECTION, DdlType.REFINE_SHARD_KEY})
+
 SHOWN_BY_STREAMS = frozenset(DdlType) - _OWN - {DdlType.UNKNOWN, DdlType.NEW_UUID}
 """Users can name these, too."""
 
@@ -73,7 +75,8 @@ class DdlEvent:
         dropIndexes       {indexes: [full specification, ...]}
         modify            the collMod fields
         newUuid           {uuid}, in hex; `id` is the one before
-        shardCollection   {shardKey, unique, numInitialChunks...}
+        shardCollection   {shardKey, unique, numInitialChunks...}; so reshardCollection and refineCollectionShardKey, by change streams with
+                          oldShardKey
         enter             {options, indexes, shardKey} of the table, and {beside: {name, standsAt}}
     """
 

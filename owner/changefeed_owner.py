@@ -105,6 +105,7 @@ class ChangefeedOwner:
             filter=configuration.filter,
             routes=configuration.routes,
             background_indexes=configuration.ddl.async_indexes and self._sink.sink.takes_late_ddl,
+            shard_keys=capture is not Capture.SHARD_OPLOGS or self._sink.sink.every_change,
         )
         self._memory = OwnerMemory()
         self._gone_at: dict[NodeId, float] = {}
@@ -182,7 +183,7 @@ class ChangefeedOwner:
                 self._go_on(known, status)
 
     def _remove(self, known: OwnerView, status: ChangefeedStatus) -> None:
-        beats = self._beats and not never_began(known.info, status)
+        beats = self.capture is Capture.CHANGE_STREAM and not never_began(known.info, status)
         if not self._stands_still(known) or (beats and not self._source_chores.heartbeat_ended()):
             return
         if self._left_no_copies(known):
@@ -259,10 +260,6 @@ class ChangefeedOwner:
         if failed != known.status:
             self._writer.status(failed, known.status)
 
-    @property
-    def _beats(self) -> bool:
-        return self.capture is Capture.CHANGE_STREAM
-
     def _go_on(self, known: OwnerView, status: ChangefeedStatus) -> None:
         memory = self._memory
         self._writer.large.collect(known.large)
@@ -286,7 +283,7 @@ class ChangefeedOwner:
     def _do_chores(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> None:
         """What needs no decision."""
         assert status.checkpoint is not None
-        if self._beats:
+        if self.capture is Capture.CHANGE_STREAM:
             self._source_chores.beat(status.checkpoint)
         behind = {table: stored.record.at for table, stored in known.stragglers.items()}
         names, target = tables.names, self.configuration.routes.target

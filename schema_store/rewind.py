@@ -2,8 +2,8 @@
 
 A changefeed that starts in the past, and a table that entered the filter a moment ago, need earlier schemas, but a source shows only
 the present ones. A DDL event contains enough to undo it, with two exceptions. Of a dropped table only the name, the id and the content
-of its own events are known; this suffices, since its drop follows. And a collMod does not say what it replaced: the newer value is
-used as the older one.
+of its own events are known; this suffices, since its drop follows. And a collMod, or what the config servers say of another shard key, does
+not say what it replaced: the newer value is used as the older one.
 
     now: b = A {x_1}        events since: create B as c @5, drop B @6, rename A from a to b @7, createIndexes A x_1 @8
     undone, newest first    A is {} @8, A is named a @7, B exists with unknown options @6, B does not exist @5
@@ -54,8 +54,7 @@ def _undo(event: DdlEvent, tables: dict[TableId, TableSchema]) -> None:
         case DdlType.NEW_UUID if (uuid := new_uuid(event)) in tables:
             tables[table] = replace(tables.pop(uuid), id=table)
         case DdlType.SHARD_COLLECTION | DdlType.RESHARD_COLLECTION | DdlType.REFINE_SHARD_KEY if table in tables:
-            before = event.description.decode().get("oldShardKey")
-            tables[table] = replace(tables[table], shard_key=Document.of(before) if before else None)
+            tables[table] = _sharding_undone(tables[table], event)
         case _:
             pass
 
@@ -73,6 +72,12 @@ def _unknown(table: TableId, event: DdlEvent) -> TableSchema:
     if event.type is DdlType.DROP and "timeseries" in event.description.decode():
         kind = TableKind.TIMESERIES
     return TableSchema(id=table, name=name, kind=kind, valid_from=event.position)
+
+
+def _sharding_undone(schema: TableSchema, event: DdlEvent) -> TableSchema:
+    before = event.description.decode().get("oldShardKey")
+    known = before or event.type is DdlType.SHARD_COLLECTION
+    return replace(schema, shard_key=Document.of(before) if before else None) if known else schema
 
 
 def _indexes_undone(schema: TableSchema, event: DdlEvent) -> TableSchema:

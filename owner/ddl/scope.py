@@ -36,12 +36,12 @@ from changefeed.config.tables.routes import Routes
 from changefeed.documents.document import EMPTY
 from changefeed.documents.row_key import key_text
 from changefeed.errors import InvariantError, NameTaken, SluiceError, SourceUnsupported
-from changefeed.event import NOT_FOLLOWED, DdlEvent, DdlType
+from changefeed.event import NOT_FOLLOWED, SHARDING, DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from schema_store.definition import in_measurements
+from schema_store.definition import in_measurements, resharded
 from schema_store.schema_base import NO_BASE, SchemaBase
 from schema_store.versions import SchemaVersions
 
@@ -58,6 +58,8 @@ class DdlClassifier:
     filter: Filter
     routes: Routes
     background_indexes: bool
+    shard_keys: bool = True
+    """Whether it matters by which key a table is sharded."""
     _names: TargetNames = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +86,7 @@ class DdlClassifier:
     ) -> DdlRecord | None:
         """None: the event does not concern this changefeed. `nameless`: tables whose name another table has downstream."""
         disposition = self.filter.ddl(event)
-        if disposition is None:
+        if disposition is None or (event.type in SHARDING and not self.shard_keys):
             return None
         if event.type is DdlType.UNKNOWN and event.table is None and not tables.in_database(event.db, event.position):
             return None
@@ -250,6 +252,8 @@ def _repeated(event: DdlEvent, tables: SchemaVersions) -> bool:
             return event.id is not None and tables.at(event.id, event.position) is not None
         case DdlType.DROP:
             return _subject(event, tables) is None
+        case DdlType.SHARD_COLLECTION | DdlType.REFINE_SHARD_KEY if (of := _subject(event, tables)) is not None:
+            return of.shard_key is not None and of.shard_key == resharded(of, event).shard_key
         case DdlType.DROP_DATABASE:
             return not any(True for _ in tables.in_database(event.db, event.position))
         case _:

@@ -64,6 +64,7 @@ def inputs_of(
         others=not alone and not around.apart,
         follow_after=around.limits.copy_follows_after if held_at is None and alone and not around.apart else None,
         indexed=not around.apart and _indexed(copy, around.schemas, table),
+        apart=around.apart,
         catching_up=lanes.busy(table),
         parallelism=room + len(chunks),
     )

@@ -36,7 +36,7 @@ chunks before the barrier has passed all of them. Policies for a DDL that holds 
                                     Where rows of others may be, each chunk counts as read since the copy's start
 - HarmlessDdlLetsTheCopyGoOn        the DDL changes no document, and the target can apply it to an unfinished table: non-unique
                                     createIndexes, dropIndexes, a collMod of no index; create and drop of
-                                    another table that has the same name at the target. CatchUp(D): the lane goes to D with what is
+                                    another table that has the same name at the target; another shard key, at a sink of messages. CatchUp(D): the lane goes to D with what is
                                     copied. Chunks that are copied later include the changes up to D. Exception: the single chunk
                                     of a table that is copied whole is missing. Its task drops and creates the target's table, and
                                     may have been interrupted between the two
@@ -59,7 +59,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from changefeed.errors import InvariantError
-from changefeed.event import DdlEvent, DdlType
+from changefeed.event import SHARDING, DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.records.copy import CopyStage
 from changefeed.table import TableId
@@ -160,6 +160,8 @@ class CopyInputs:
     changes are replayed since the copy's start."""
     indexed: bool = False
     """The target's table has all indexes that it will have at the end of a complete copy, and no message has to say that it is complete."""
+    apart: bool = False
+    """The sink takes a copy apart from the changes: by which key the table is sharded is said, and nothing else happens."""
     catching_up: bool = False
     """A window of the table is running in its lane: it writes to the table, and moves its checkpoint when it ends."""
     parallelism: int
@@ -257,10 +259,11 @@ def _follows(inputs: CopyInputs, position: Position) -> bool:
 def _goes_on(inputs: CopyInputs, ddl: DdlEvent) -> bool:
     """Whether the copy may go on across the DDL. A table that comes to the target's table, or leaves its rows there, changes nothing of this one."""
     of_another = inputs.others and ddl.type in (DdlType.CREATE, DdlType.DROP, DdlType.DROP_DATABASE)
-    return harmless(ddl) or (of_another and not inputs.ends)
+    said = inputs.apart and ddl.type in SHARDING
+    return _harmless(ddl) or said or (of_another and not inputs.ends)
 
 
-def harmless(ddl: DdlEvent) -> bool:
+def _harmless(ddl: DdlEvent) -> bool:
     """Whether the DDL changes no document and can be applied to an incomplete table at the target."""
     match ddl.type:
         case DdlType.DROP_INDEXES | DdlType.NEW_UUID:

@@ -1,11 +1,9 @@
 """`read_cluster_catalog`: the tables of a sharded cluster, each once, with the indexes that all its owners have.
 
-    config.collections, config.databases, config.chunks    which UUID a name means, the shards that own it
+    config.collections, config.databases, config.chunks    which UUID a name means, its shard key, the shards that own it
     listCollections of a database's primary shard          its unsharded tables
     listCollections of an owner                            the options of a sharded one
     listIndexes of the owners                              an index that only some of them have is none of the table yet
-
-Shard keys are left out: a changefeed does not follow them, and rows are known by `_id` alone.
 
 `refuse_orphans`, `balancer_runs`: whether documents stand, or may come, on shards that do not own them.
 """
@@ -14,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bson.binary import UUID_SUBTYPE, Binary
@@ -45,6 +43,7 @@ class _ClusterTable:
     info: Mapping[str, Any]
     owners: tuple[str, ...]
     uuid: TableId | None
+    shard_key: Mapping[str, Any] | None = None
 
 
 def read_cluster_catalog(clients: ClusterClients, wanted: Callable[[TableName], bool]) -> CatalogReading:
@@ -67,9 +66,8 @@ def _listed(
     """
     with one_term(clients.config, "reading the catalog of the config servers"):
         primaries = {each["_id"]: each["primary"] for each in _config(clients, "databases", after_ts)}
-        sharded = {
-            printable(str(each["_id"])): uuid_of(each.get("uuid")) for each in _config(clients, "collections", after_ts)
-        }
+        entries = {printable(str(each["_id"])): each for each in _config(clients, "collections", after_ts)}
+        sharded = {ns: uuid_of(entry.get("uuid")) for ns, entry in entries.items()}
     shards = _Listings(clients, hosts)
     for db, primary in sorted(primaries.items()):
         for info in shards.infos(primary, db) if db not in SYSTEM_DATABASES else ():
@@ -83,7 +81,8 @@ def _listed(
     for ns, uuid in sorted(sharded.items()):
         named = table_name(ns)
         if named is not None and not named.system and uuid is not None:
-            yield shards.sharded(named, uuid, after_ts) if wanted(named) else _ClusterTable(named, {}, (), uuid)
+            table = shards.sharded(named, uuid, after_ts) if wanted(named) else _ClusterTable(named, {}, (), uuid)
+            yield replace(table, shard_key=entries[ns].get("key"))
 
 
 def _other_table(name: TableName, shard: str) -> SourceUnavailable:
@@ -166,7 +165,7 @@ def _common_indexes(clients: ClusterClients, table: _ClusterTable, uuid: TableId
 def _schema(table: _ClusterTable, indexes: tuple[Document, ...], valid_from: Position) -> TableSchema:
     options = {option: value for option, value in table.info.get("options", {}).items() if option != "temp"}
     with of_utf8(table.name, table.info):
-        said = Document.of(options)
+        said, shard_key = Document.of(options), Document.of(table.shard_key) if table.shard_key else None
     kind = TableKind.TIMESERIES if "timeseries" in options else _KINDS.get(table.info["type"], TableKind.COLLECTION)
     return TableSchema(
         id=table.uuid if table.uuid is not None and kind is TableKind.COLLECTION else view_id(table.name),
@@ -174,6 +173,7 @@ def _schema(table: _ClusterTable, indexes: tuple[Document, ...], valid_from: Pos
         kind=kind,
         options=said,
         indexes=indexes,
+        shard_key=shard_key,
         valid_from=valid_from,
     )
 

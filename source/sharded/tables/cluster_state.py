@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from changefeed.documents.document import Document
 from changefeed.event import NOT_FOLLOWED, DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName
-from source.ddl_description import printable, uuid_of
+from source.ddl_description import printable, shown, uuid_of, wall_ms_of
 from source.oplog.ddl_entry import OF_SHARDS, ddls_of_entry
 from source.sharded.effective_order import Operation
 
@@ -124,3 +124,26 @@ def events_of(operation: Operation, at: Position) -> list[DdlEvent]:
     """What the entry of one shard means as DDL, at the place that it has in the cluster."""
     entry = {**operation, "ts": at.ts.to_bson()}
     return [replace(event, position=at) for event in ddls_of_entry(entry, telling=OF_SHARDS)]
+
+
+def sharded_by(
+    operation: Operation, at: Position, table: TableId, name: TableName, *, resharded: bool
+) -> Iterator[DdlEvent]:
+    """What an entry of config.collections says of the shard key of a table. It may be as before: other entries than these have it, too."""
+    fields = {"shardKey": changed_field(operation, "key"), "unique": changed_field(operation, "unique")}
+    if fields["shardKey"] is None:
+        return
+    type = DdlType.SHARD_COLLECTION if operation["op"] == "i" else DdlType.REFINE_SHARD_KEY
+    yield DdlEvent(
+        position=at,
+        type=DdlType.RESHARD_COLLECTION if resharded else type,
+        db=name.db,
+        table=name,
+        id=table,
+        description=shown({field: value for field, value in fields.items() if value is not None}),
+        wall_ms=wall_of(operation),
+    )
+
+
+def wall_of(operation: Operation) -> int | None:
+    return wall_ms_of(operation.get("wall"))

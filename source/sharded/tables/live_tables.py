@@ -26,7 +26,7 @@ from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import ALL_VIEWS, TableId, TableName
-from source.ddl_description import uuid_of, wall_ms_of
+from source.ddl_description import uuid_of
 from source.sharded.effective_order import Operation
 from source.sharded.tables.cluster_state import (
     COLLECTIONS,
@@ -42,7 +42,9 @@ from source.sharded.tables.cluster_state import (
     document_id,
     events_of,
     not_followed,
+    sharded_by,
     table_name,
+    wall_of,
 )
 
 _TO_CAPPED = ".convertToCapped."
@@ -74,6 +76,8 @@ class LiveTables:
     """Those that an added shard brings, by shard."""
     _ending: set[TableId] = field(default_factory=set)
     """Live UUIDs of which one holder has logged a drop or rename, and another has not."""
+    _unlisted: TableId | None = None
+    """What config.collections had last and has no more. Of a renamed one, the next entry has the new name."""
 
     @classmethod
     def of(cls, state: ClusterState, ids: Mapping[TableId, TableId] = {}) -> LiveTables:
@@ -184,7 +188,7 @@ class LiveTables:
             yield from self._rename_complete(replacing[0], operation, at)
             return
         table = self._end(uuid)
-        yield DdlEvent(position=at, type=DdlType.DROP, db=name.db, table=name, id=table.id, wall_ms=_wall(operation))
+        yield DdlEvent(position=at, type=DdlType.DROP, db=name.db, table=name, id=table.id, wall_ms=wall_of(operation))
 
     def _renamed(self, shard: str, uuid: TableId, operation: Operation, at: Position) -> Iterator[ClusterChange]:
         before = TableName.parse(operation["o"]["renameCollection"])
@@ -222,7 +226,7 @@ class LiveTables:
             id=table.id,
             renamed_to=to,
             drop_target=replaced.id if replaced else None,
-            wall_ms=_wall(operation),
+            wall_ms=wall_of(operation),
         )
 
     def _database_dropped(self, db: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
@@ -248,7 +252,7 @@ class LiveTables:
         if name is None or name.system:
             return
         if operation["op"] == "d":
-            self._sharded.pop(name, None)
+            self._unlisted = self._sharded.pop(name, None)
             return
         uuid = uuid_of(changed_field(operation, "uuid"))
         if uuid is None:
@@ -257,7 +261,11 @@ class LiveTables:
         known = self._by_name.get(name)
         if known is None:
             yield self._replaced(uuid, uuid, name, f"no shard has created UUID {uuid}, with which it is sharded", at)
-        elif known != uuid:
+            return
+        renamed = operation["op"] == "i" and uuid == self._unlisted
+        if not renamed:
+            yield from sharded_by(operation, at, self._live[known].id, name, resharded=known != uuid)
+        if known != uuid:
             yield self._superseded(known, uuid, at)
 
     def _database_entry(self, operation: Operation, at: Position) -> Iterator[ClusterChange]:
@@ -304,7 +312,7 @@ class LiveTables:
                 table=TableName(db, f"system.of_shard_{shard}.{name.coll}"),
                 id=uuid,
                 renamed_to=name,
-                wall_ms=_wall(operation),
+                wall_ms=wall_of(operation),
             )
 
     def _shard_removed(self, shard: str, operation: Operation, at: Position) -> Iterator[ClusterChange]:
@@ -390,7 +398,3 @@ class LiveTables:
         names.pop(shard, None)
         if not names:
             self._holders.pop(uuid, None)
-
-
-def _wall(operation: Operation) -> int | None:
-    return wall_ms_of(operation.get("wall"))

@@ -13,7 +13,7 @@ import bson
 import pytest
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.event import DdlEvent, DdlType
+from changefeed.event import SHARDING, DdlEvent, DdlType
 from changefeed.position import Position, Window
 from changefeed.sharded_history import ShardedHistory, opened
 from devstack.sharded.cluster import ShardedCluster
@@ -41,6 +41,8 @@ class Lived:
     def __init__(self, served: Served, clients: ClusterClients, database: str, life: ClusterLife) -> None:
         self.life = life
         self._served, self._clients, self._database = served, clients, database
+        self.keys: list[str] = []
+        """How tables were sharded, in what was read last."""
         self.begin()
 
     def begin(self) -> None:
@@ -55,6 +57,9 @@ class Lived:
 
     def _read(self) -> list[Shown]:
         events, history = self._follow()
+        said_keys = [event for event in events if event.type in SHARDING]
+        self.keys = [f"{event.type} {event.description.decode()['shardKey']}" for event in said_keys]
+        events = [event for event in events if event not in said_keys]
         ids, names = dict[Any, Any](), dict[Any, str]()
         said: list[tuple[ClusterTime, bool, Shown]] = []
         made = Counter[str]()
@@ -198,6 +203,7 @@ def test_a_table_is_resharded(lived: Lived) -> None:
         ("dropIndexes", "a", "u_1"),
         ("drop", "a"),
     ]
+    assert lived.keys == ["shardCollection {'_id': 1}", "reshardCollection {'f': 1}"]
 
 
 def test_tables_are_renamed_alone_and_over_another(lived: Lived) -> None:

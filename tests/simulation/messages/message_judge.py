@@ -30,6 +30,7 @@ from tests.simulation.judgement.agreement import Agreement, definition_differenc
 from tests.simulation.judgement.judge import Judge
 from tests.simulation.messages.replica import Replica
 from tests.simulation.source.oplog import placed
+from tests.simulation.source.sharded.placement import PlacedTable
 from tests.simulation.source.tables import Table
 from tests.simulation.target.server import Collection
 
@@ -176,6 +177,8 @@ class MessageJudge(Judge):
             ]
             definitions = table.options, table.indexes, replica.options, replica.indexes
             found += [f"{name} {difference}" for difference in definition_differences(*definitions)]
+            key = {table.key: 1} if isinstance(table, PlacedTable) and table.key else None
+            found += [f"{name} has the shard key {replica.shard_key} instead of {key}"] * (replica.shard_key != key)
         return found
 
 

@@ -18,6 +18,7 @@ class ReplicaTable:
     name: str
     options: dict[str, Any] = field(default_factory=dict)
     indexes: dict[str, Any] = field(default_factory=dict)
+    shard_key: dict[str, Any] | None = None
     rows: dict[Any, Row] = field(default_factory=dict)
     created: bool = False
     """All its documents are in changes. Of another table, a change may come before the copied document that it does not fit."""
@@ -61,6 +62,7 @@ class Replica:
         schema, table = message["schema"], self._of(message["id"])
         table.name, table.options = message["ns"], dict(schema["options"])
         table.indexes = {spec["name"]: spec for spec in schema["indexes"]}
+        table.shard_key = schema["shardKey"]
 
     def _change(self, message: dict[str, Any]) -> None:
         match message["type"]:
@@ -94,6 +96,10 @@ class Replica:
                     table.indexes.pop(index, None)
             case "modify":
                 table.options |= spec
+            case "shard" if table.shard_key == spec["shardKey"]:
+                raise Violation(f"the shard key is as before: {message}")
+            case "shard":
+                table.shard_key = spec["shardKey"]
 
     @staticmethod
     def _row(table: ReplicaTable, message: dict[str, Any]) -> None:

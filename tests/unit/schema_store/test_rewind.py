@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from changefeed.cluster_time import ClusterTime
@@ -96,6 +97,16 @@ def test_a_shard_key_is_the_old_one_again() -> None:
     assert refined.shard_key == Document.of({"old": 1})
     [before] = rewound(sharded, [ddl(4, DdlType.SHARD_COLLECTION, "a", A, description=keys)], at(1))
     assert before.shard_key == Document.of({"old": 1})
+
+
+def test_of_a_shard_key_the_config_servers_do_not_say_what_it_was() -> None:
+    now, said = replace(table(A, "a"), shard_key=Document.of({"new": 1})), Document.of({"shardKey": {"new": 1}})
+    for type in (DdlType.REFINE_SHARD_KEY, DdlType.RESHARD_COLLECTION):
+        assert [each.shard_key for each in rewound([now], [ddl(5, type, "a", A, description=said)], at(1))] == [
+            now.shard_key
+        ]
+    [unsharded] = rewound([now], [ddl(5, DdlType.SHARD_COLLECTION, "a", A, description=said)], at(1))
+    assert unsharded.shard_key is None
 
 
 def test_the_rewound_tables_accept_all_events_since() -> None:

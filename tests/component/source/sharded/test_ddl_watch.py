@@ -9,8 +9,9 @@ from operator import eq
 import pytest
 from bson.binary import UUID_SUBTYPE, Binary
 
+from changefeed.documents.document import Document
 from changefeed.errors import SourceUnsupported
-from changefeed.event import DdlEvent, DdlType
+from changefeed.event import SHARDING, DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.table import TableName
 from devstack.mongodb.server import Client
@@ -63,6 +64,41 @@ def test_an_event_names_the_uuid_of_its_time_wherever_a_watch_began(cluster: Sha
         assert [event.position.ts for event in whole if event.type is DdlType.NEW_UUID] == 2 * [moved.position.ts]
         assert shown(clients, middle) == [event for event in whole if event.position >= middle]
         assert shown(clients, built.position) == [event for event in whole if event.position >= built.position]
+        ddl.drop_database("shop")
+
+
+def test_another_shard_key_is_shown_once_wherever_a_watch_began(cluster: ShardedCluster) -> None:
+    with cluster.router() as router, ClusterClients(cluster.config.uri) as clients:
+        ddl = ClusterDdl(router)
+        ddl.create_database("shop", primary="sa")
+        router.insert("shop.a", {"_id": 1, "k": 1, "j": 1})
+        ddl.create_index("shop.a", {"k": 1})
+        ddl.create_index("shop.a", {"k": 1, "j": 1})
+        ddl.create_index("shop.a", {"j": 1})
+        start = Position(reach_newest(clients).next())
+        ddl.shard("shop.a", {"k": 1})
+        ddl.split("shop.a", {"k": 5})
+        ddl.move("shop.a", {"k": 5}, "sb")
+        ddl.refine("shop.a", {"k": 1, "j": 1})
+        ddl.rename("shop.a", "shop.b")
+        ddl.modify("shop.b", validationLevel="moderate")
+        ddl.reshard("shop.b", {"j": 1})
+        ddl.move_primary("shop", "sb")
+        whole = shown(clients, start)
+        assert [event.type for event in whole] == [
+            DdlType.SHARD_COLLECTION,
+            DdlType.REFINE_SHARD_KEY,
+            DdlType.RENAME,
+            DdlType.MODIFY,
+            DdlType.RESHARD_COLLECTION,
+            DdlType.NEW_UUID,
+        ]
+        told = [event for event in whole if event.type in SHARDING]
+        assert [each.description.decode()["shardKey"] for each in told] == [{"k": 1}, {"k": 1, "j": 1}, {"j": 1}]
+        for number, event in enumerate(told):
+            assert [each for each in shown(clients, event.position) if each.type in SHARDING] == told[number:]
+        [table] = read_cluster_catalog(clients, partial(eq, TableName("shop", "b"))).tables
+        assert table.shard_key == Document.of({"j": 1})
         ddl.drop_database("shop")
 
 

@@ -133,7 +133,7 @@ def _becomes_sharded(cluster: ClusterSource, table: PlacedTable, key: str) -> Ac
     chunk = Chunk(cluster.new_object_id(), None, None, primary.name, Timestamp(1, 0), [(ts, primary.name)])
     config.put("chunks", chunk.document(table.uuid_now, key))
     document_ = {**table.collection_document(), "key": {key: 1}}
-    config.put("collections", document_)
+    cluster.happened(cluster.ddl_place(config, config.put("collections", document_)))
     yield from settled([config])
     table.key, table.chunks = key, [chunk]
     table.placed_since(config.newest)

@@ -12,6 +12,7 @@ from bson.binary import Binary
 from bson.timestamp import Timestamp
 
 from changefeed.table import TableName
+from source.sharded.effective_order import place_of
 from tests.simulation.source.oplog import Operation
 from tests.simulation.source.row_keys import ordered
 from tests.simulation.source.sharded.ddl import (
@@ -292,7 +293,7 @@ def _change_uuid(cluster: ClusterSource, of: _Resharding) -> Act:
         removed=[("collections", str(of.aside))],
         changed=[("collections", str(name), changed)],
     )
-    cluster.happened(cluster.ddl_place(config, ts))
+    cluster.happened(place_of(ts, config.name, 2))
     yield from settled([config])
     cluster.tell(config, *cluster.shards.values())
     for shard in cluster.machine.random.sample(of.recipients, len(of.recipients)):

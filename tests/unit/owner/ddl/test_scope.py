@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -135,3 +136,21 @@ def test_only_an_index_that_refuses_and_removes_nothing_is_built_while_rows_are_
 def test_an_unknown_command_is_never_skipped(table: str) -> None:
     with pytest.raises(SourceUnsupported, match="cannot be skipped"):
         classified(DdlType.UNKNOWN, table, A, description=Document.of({"inventedLater": 1}))
+
+
+def test_a_shard_key_is_told_once_and_to_those_alone_to_whom_it_matters() -> None:
+    sharded = DdlEvent(
+        position=Position(ClusterTime(100, 5)),
+        type=DdlType.SHARD_COLLECTION,
+        db="shop",
+        table=TableName("shop", "a"),
+        id=A,
+        description=Document.of({"shardKey": {"k": 1}}),
+    )
+    classifier, now = DdlClassifier(filter=Filter(), routes=Routes(), background_indexes=True), datetime.now(UTC)
+    assert classifier.classify(sharded, KNOWN, now) is not None
+    assert replace(classifier, shard_keys=False).classify(sharded, KNOWN, now) is None
+    again = replace(sharded, position=Position(ClusterTime(100, 6)))
+    assert classifier.classify(again, KNOWN.apply(sharded), now) is None
+    refined = replace(again, type=DdlType.REFINE_SHARD_KEY, description=Document.of({"shardKey": {"k": 1, "j": 1}}))
+    assert classifier.classify(refined, KNOWN.apply(sharded), now) is not None

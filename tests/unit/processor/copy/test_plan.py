@@ -163,6 +163,11 @@ def test_a_ddl_that_matters_begins_the_copy_anew_when_it_is_done(found: TableCop
     assert decide(again, inputs(9, checkpoint=by.position)) == Begin(by.position)
 
 
+@pytest.mark.parametrize("type", [DdlType.SHARD_COLLECTION, DdlType.RESHARD_COLLECTION, DdlType.REFINE_SHARD_KEY])
+def test_messages_tell_another_shard_key_beside_a_copy(type: DdlType) -> None:
+    assert decide(copy(4, 5), replace(held(ddl(type)), apart=True)) == CatchUp(at(7, "82"))
+
+
 def test_a_ddl_behind_all_that_was_copied_changes_nothing() -> None:
     for by in (RENAME, UNIQUE, PLAIN):
         assert decide(copy(4, 5, 6), held(by)) == CatchUp(at(7))

@@ -46,13 +46,15 @@ def rename(shard: str, number: int, to: str = "others", target: int | None = Non
     return shard, command({"renameCollection": f"shop.{coll}", "to": f"shop.{to}", **replaced}, number)
 
 
-def sharded(coll: str, number: int | None, *, op: str = "i") -> Step:
+def sharded(coll: str, number: int | None, *, op: str = "i", whole: bool = False, **key: int) -> Step:
+    """`whole`: an update that gives all fields, as refining writes one."""
     ns, entry = f"shop.{coll}", {"op": op, "ns": "config.collections"}
     if number is None:
         return "config", {**entry, "op": "d", "o": {"_id": ns}}
-    if op == "u":
-        return "config", {**entry, "o": {"$v": 2, "diff": {"u": {"uuid": _ui(number)}}}, "o2": {"_id": ns}}
-    return "config", {**entry, "o": {"_id": ns, "uuid": _ui(number)}, "o2": {"_id": ns}}
+    fields = {"uuid": _ui(number), **({"key": key} if key else {})}
+    if op == "u" and not whole:
+        return "config", {**entry, "o": {"$v": 2, "diff": {"u": fields}}, "o2": {"_id": ns}}
+    return "config", {**entry, "o": {"_id": ns, **fields, "unique": False}, "o2": {"_id": ns}}
 
 
 def primary(shard: str) -> Step:
@@ -103,10 +105,36 @@ def test_a_sharded_collection_is_created_once() -> None:
     assert tables.holders(uuid(1)) == {"sa", "sb", "sc"}
 
 
-def test_sharding_an_existing_collection_changes_nothing() -> None:
+def test_another_shard_key_is_shown_where_the_config_servers_say_it_and_a_rename_shows_none() -> None:
     tables = cluster(holders={uuid(1): {"sa": ITEMS}})
-    assert shown(tables, sharded("items", 1)) == []
-    assert tables.live[uuid(1)].name == ITEMS
+    steps = [
+        sharded("items", 1, k=1),
+        sharded("items", 1, op="u", whole=True, k=1, j=1),
+        (
+            "config",
+            {
+                "op": "u",
+                "ns": "config.collections",
+                "o": {"$v": 2, "diff": {"d": {"x": False}}},
+                "o2": {"_id": "shop.items"},
+            },
+        ),
+        rename("sa", 1),
+        sharded("items", None),
+        sharded("others", 1, k=1, j=1),
+        sharded("others", 2, op="u", j=1),
+    ]
+    assert shown(tables, *steps) == [
+        (0, "shardCollection 1"),
+        (1, "refineCollectionShardKey 1"),
+        (3, "rename 1"),
+        (6, "reshardCollection 1"),
+        (6, "0 is 2"),
+    ]
+    tables = cluster(holders={uuid(1): {"sa": ITEMS}})
+    [(_, event)] = played(tables, [sharded("items", 1, k=1, j=-1)])
+    assert isinstance(event, DdlEvent)
+    assert (event.table, event.description.decode()) == (ITEMS, {"shardKey": {"k": 1, "j": -1}, "unique": False})
 
 
 def test_a_drop_stands_at_the_last_holders_entry() -> None:
