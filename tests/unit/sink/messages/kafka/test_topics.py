@@ -5,6 +5,9 @@ The place of a key is that which producers of Java compute.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +15,8 @@ from hypothesis import strategies as st
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.table import TableName
 from sink.messages.kafka.topics import Topics, hashes_of, murmur2, partition_of, partitions_of
+
+_CONSUMERS = Path(__file__).parents[5] / "docs" / "reference" / "consumers.md"
 
 
 def _topics(query: str = "") -> Topics:
@@ -21,6 +26,13 @@ def _topics(query: str = "") -> Topics:
 def test_topics_that_have_no_rows() -> None:
     assert _topics().own == ("shop.feed", "shop.ddl", "shop.watermark")
     assert _topics("format=debezium").ddl == "shop"
+
+
+def test_consumers_of_the_handbook_read_the_topics_of_rows_alone() -> None:
+    for pattern in re.findall(r"topics\.regex=(.*)", _CONSUMERS.read_text()):
+        as_java_reads_it = re.compile(pattern.replace("\\", ""))
+        assert as_java_reads_it.fullmatch(_topics().of(TableName("db", "a.b")))
+        assert not any(map(as_java_reads_it.fullmatch, (*_topics().own, *_topics("format=debezium").own)))
 
 
 @pytest.mark.parametrize(
