@@ -28,6 +28,7 @@ from typing import IO, Any
 
 import structlog
 from pyspark import SparkContext
+from pyspark.accumulators import AccumulatorTCPServer
 
 _LOOK_EVERY = timedelta(seconds=5)
 
@@ -91,6 +92,7 @@ class JvmLog:
     """`stderr` is for the process of the JVM. Its reader ends when the JVM and all its children have closed it."""
 
     def __init__(self) -> None:
+        AccumulatorTCPServer.handle_error = _lost  # type: ignore[assignment,method-assign]  # it writes a traceback to standard error
         read_from, self.stderr = os.pipe()
         lines = os.fdopen(read_from, encoding="utf-8", errors="replace")
         threading.Thread(target=_follow, args=(lines,), name="spark-log", daemon=True).start()
@@ -98,6 +100,11 @@ class JvmLog:
     def close(self) -> None:
         """This process's copy, once the JVM has its own."""
         os.close(self.stderr)
+
+
+def _lost(_server: object, _request: object, _client: object) -> None:
+    """Of PySpark's own server: the JVM has ended in the middle of a message, as when a node stops."""
+    _log.warning("spark_connection_lost", error=repr(sys.exception()))
 
 
 def _follow(lines: IO[str]) -> None:

@@ -6,6 +6,7 @@ What Spark's driver writes is one JSON line for each of its lines.
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,10 +14,12 @@ from datetime import timedelta
 
 import pytest
 import structlog
+from pyspark.accumulators import AccumulatorTCPServer, UpdateRequestHandler
+from structlog.testing import capture_logs
 
 from credentials import logging
 from processor.spark import jvm
-from processor.spark.jvm import ExecutorWatch
+from processor.spark.jvm import ExecutorWatch, JvmLog
 from tests.until import PATIENCE_SECONDS
 
 _TICK = timedelta(milliseconds=1)
@@ -119,3 +122,17 @@ def test_whatever_else_is_json_is_text(line: str, capsys: pytest.CaptureFixture[
 def test_an_empty_line_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     jvm.tell("")
     assert capsys.readouterr().err == ""
+
+
+def test_a_jvm_that_ends_in_the_middle_of_a_message_is_a_line_and_no_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    JvmLog().close()
+    server = AccumulatorTCPServer(("127.0.0.1", 0), UpdateRequestHandler, "token")
+    with socket.create_connection(("127.0.0.1", server.server_address[1])) as jvm_side:
+        jvm_side.sendall(b"token")
+    with capture_logs() as logs:
+        server.handle_request()
+    server.server_close()
+    assert [each["event"] for each in logs] == ["spark_connection_lost"]
+    assert "Traceback" not in capsys.readouterr().err
