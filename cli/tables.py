@@ -3,7 +3,7 @@
 An id is never cut, and a row is never wrapped in the middle of one. What does not fit goes away on purpose, in this order:
 
     0. a column of text that says nothing in any row
-    1. columns of text, such as an error, are wrapped, down to a width that can be read
+    1. columns of text, such as an error, are wrapped, down to a width that can be read, in about ten lines
     2. columns that are optional are left out, the last one first; `-o wide` shows them
     3. a column of text goes below its row
 """
@@ -19,7 +19,9 @@ from typing import Any, TypeAlias
 from changefeed.printable import printable, printable_lines
 
 _GAP = "  "
-_LEAST_TEXT = 30
+_LEAST_TEXT = 24
+_MOST_LINES = 10
+"""About: a text that would take more in its column goes below its row."""
 _INDENT = "    "
 _SGR = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -106,7 +108,8 @@ def _fitting(
     while room is not None:
         over = sum(widths[at] for at in shown) + len(_GAP) * (len(shown) - 1) - room
         texts = [at for at in shown if columns[at].text]
-        spare = {at: max(0, widths[at] - max(_LEAST_TEXT, len(columns[at].name))) for at in texts}
+        least = {at: max(_LEAST_TEXT, widths[at] // _MOST_LINES, len(columns[at].name)) for at in texts}
+        spare = {at: max(0, widths[at] - least[at]) for at in texts}
         if over <= 0:
             break
         if sum(spare.values()) >= over:

@@ -13,9 +13,9 @@ from cli.tables import Cell, Column, Styled
 
 LISTED: Sequence[Column] = (
     Column("ID", lambda feed: feed.id),
-    Column("STATE", cells.state),
+    Column("STATE", cells.state, text=True),
     Column("LAG", cells.seconds, right=True),
-    Column("CHECKPOINT", lambda feed: cells.position(feed.checkpoint)),
+    Column("CHECKPOINT", lambda feed: cells.position(feed.checkpoint), optional=True),
     Column("TABLES", lambda feed: f"{feed.tables:,}", right=True),
     Column("HELD", lambda feed: f"{feed.held_tables:,}", right=True),
     Column("STOPPED", lambda feed: f"{feed.stopped_tables:,}", right=True),

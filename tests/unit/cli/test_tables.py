@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli.tables import Column, Page, Styled, fact_lines, table_lines
+from cli.views import LISTED
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,32 @@ def test_a_narrow_terminal_loses_optional_columns_and_then_shows_the_text_below(
         "    error: the source does not answer: connection refused by",
         "    all three members of the replica set",
     ]
+
+
+def test_a_text_of_many_lines_is_not_squeezed_into_a_narrow_column() -> None:
+    heading, first, *rest = lines([Row("a", error=LONG * 9)], 80)
+    assert (heading, first) == ("ID  STATE", "a   normal")
+    assert len(rest) < 12
+
+
+def test_a_changefeed_in_trouble_fits_a_terminal() -> None:
+    waits = "1 table with a refused DDL, 1 row rejected"
+    feed = pb.Changefeed(
+        id="orders-to-dr",
+        state="CHANGEFEED_STATE_WARNING",
+        obeyed=True,
+        attention=waits,
+        checkpoint="1795224774.9",
+        error=pb.ErrorReport(code="row_rejected"),
+    )
+    shown = list(table_lines([feed], LISTED, Page(80)))
+    assert max(map(len, shown)) <= 80
+    assert [title in shown[0] for title in ("STATE", "LAG", "STOPPED", "REJECTED", "CHECKPOINT")] == [True] * 4 + [
+        False
+    ]
+    assert (
+        " ".join(line.split("  ")[1 if line[0].strip() else -1].strip() for line in shown[1:3]) == f"warning, {waits}"
+    )
 
 
 def test_a_column_of_text_that_says_nothing_takes_no_room_on_a_terminal() -> None:
