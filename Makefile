@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SPARK_CLASSES := .venv/spark-classes.jsa
 # Each node of a test starts a JVM for Spark, which needs a third of the CPU with its classes ready to be mapped.
 test soak failover sinks versions chaos: export SPARK_SUBMIT_OPTS := -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
-.PHONY: help setup demo demo-files demo-kafka demo-return test soak failover sinks kubernetes chart versions chaos planted mutants nightly spark-classes simulate check docs fix proto scale bench lock clean browser
+.PHONY: help setup demo demo-files demo-kafka demo-spark demo-return test soak failover sinks kubernetes chart versions chaos planted mutants nightly spark-classes simulate check docs fix proto scale bench lock clean browser
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -40,6 +40,9 @@ demo-kafka: setup  ## The same through topics of a real Kafka broker
 
 browser:
 	@devstack/ensure-chromium
+
+demo-spark: setup  ## The same into files that Spark reads as a stream, whose tables are compared
+	@$(PY) -m devstack demo --spark
 
 demo-return: setup  ## A migration with a way back: users move to the target, write there, and return
 	@$(PY) -m devstack demo --return

@@ -51,13 +51,14 @@ def demo(
     *,
     files: Annotated[bool, typer.Option("--files", help="Into files, from which a target is made at the end.")] = False,
     kafka: Annotated[bool, typer.Option("--kafka", help="The same through topics of Kafka.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Into files, which Spark reads as a stream.")] = False,
     cluster: Annotated[bool, typer.Option("--cluster", help="With --files or --kafka: from two shards.")] = False,
     there_and_back: Annotated[
         bool, typer.Option("--return", help="A migration whose users move to the target, and return.")
     ] = False,
 ) -> None:
     """Replicate a small shop whose schema changes, and compare both sides at the end."""
-    if not (run_there_and_back() if there_and_back else run(files=files, kafka=kafka, cluster=cluster)):
+    if not (run_there_and_back() if there_and_back else run(files=files, kafka=kafka, cluster=cluster, spark=spark)):
         raise typer.Exit(1)
 
 

@@ -22,6 +22,7 @@ from devstack.demo.message_places import MessagesInFiles, MessagesInTopics
 from devstack.demo.outcome import DemoFailed, Messages, Outcome, ThroughMessages, verified
 from devstack.demo.owner_killed import OwnerKilled
 from devstack.demo.shop import ReplicaSetShop, Shop
+from devstack.demo.spark_query import SparkQuery
 from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
@@ -200,15 +201,16 @@ def _closed(ddl: pb.Ddl) -> str:
     return f"{took.total_seconds():.1f} s"
 
 
-def run(*, files: bool = False, kafka: bool = False, cluster: bool = False) -> bool:
-    """`files`, `kafka`: into messages there, from which a target is made at the end. `cluster`: the shop is on two shards."""
+def run(*, files: bool = False, kafka: bool = False, cluster: bool = False, spark: bool = False) -> bool:
+    """`files`, `kafka`: into messages there, from which a target is made at the end. `cluster`: the shop is on two shards. `spark` reads files."""
     console = Console()
     began = time.monotonic()
     with ExitStack() as running:
-        between = "a Kafka broker, " if kafka else ""
+        between = "a Kafka broker, " if kafka else "Spark, " if spark else ""
         console.print(f"Starting etcd, a source, a target, {between}and three Sluice nodes ...")
         stack = running.enter_context(DevStack())
-        messages: Messages | None = MessagesInFiles(stack.directory / "files") if files else None
+        in_files = MessagesInFiles(stack.directory / "files")
+        messages: Messages | None = in_files if files or spark else None
         if kafka:
             broker = KafkaBroker(stack.directory / "kafka", stack.directory / "log" / "kafka.log")
             messages = MessagesInTopics(running.enter_context(broker))
@@ -218,10 +220,16 @@ def run(*, files: bool = False, kafka: bool = False, cluster: bool = False) -> b
             shards = running.enter_context(ShardedCluster(stack.directory / "shards", stack.directory / "log"))
             source, shop = shards.config.uri, ClusterShop(shards)
         else:
-            source, shop = stack.source_uri, ReplicaSetShop(running.enter_context(Client(stack.source_uri)))
+            client = running.enter_context(Client(stack.source_uri))
+            source, shop = stack.source_uri, ReplicaSetShop(client, images=spark)
         running.callback(shop.close)
         sink, routes = (stack.target_uri, _REPLICA) if messages is None else (messages.sink, "")
         outcome = verified if messages is None else ThroughMessages(stack, shop, messages).read_back
+        if spark:
+            query = SparkQuery(stack.directory / "spark", shop, stack.source_uri, in_files)
+            running.callback(query.stop)
+            query.start()
+            outcome, routes = query.read_back, "images: available\n"
         demo = Demo(nodes, console, shop, outcome)
         identical = demo.play(_CONFIGURATION.format(source=source, sink=sink) + routes)
     console.print(f"The demonstration took {time.monotonic() - began:.0f} s.")

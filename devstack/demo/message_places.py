@@ -23,6 +23,9 @@ class MessagesInFiles:
         self._directory = directory
         self.sink = f"file://{directory}?commit_interval=1s"
 
+    def begun(self) -> bool:
+        return (self._directory / "feed.json").exists()
+
     def mark(self) -> Position | None:
         mark = FeedDirectory(Directory(str(self._directory))).mark()
         return None if mark is None else mark.at

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from rich.console import Console
 
 from admin.stubs.sluice.admin.v1 import verify_pb2
+from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from cli.channel import Connection
 from devstack.demo.shop import Shop
@@ -70,6 +71,14 @@ class Messages(Protocol):
         ...
 
 
+def wait_for_watermark(messages: Messages, end: ClusterTime) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while (mark := messages.mark()) is None or mark < Position(end):
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"no watermark reached {end} within {_PATIENCE_SECONDS:.0f} s")
+        time.sleep(0.1)
+
+
 class ThroughMessages:
     """Makes the target from messages."""
 
@@ -79,7 +88,7 @@ class ThroughMessages:
         self._messages = messages
 
     def read_back(self, connection: Connection, console: Console, changefeed: str) -> ShopResult:  # noqa: ARG002 - no node is asked
-        self._wait_for_watermark(Position(self._shop.time()))
+        wait_for_watermark(self._messages, self._shop.time())
         self._show(console)
         command = [*self._messages.command(), "--to", self._stack.target_uri]
         said = subprocess.run(
@@ -100,13 +109,6 @@ class ThroughMessages:
             identical=True,
             text=f"The source and the MongoDB that was made of the messages are identical: {len(source)} tables.",
         )
-
-    def _wait_for_watermark(self, end: Position) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while (mark := self._messages.mark()) is None or mark < end:
-            if time.monotonic() > deadline:
-                raise DemoFailed(f"no watermark reached {end} within {_PATIENCE_SECONDS:.0f} s")
-            time.sleep(0.1)
 
     def _show(self, console: Console) -> None:
         messages = self._messages.read()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
 from pymongo.database import Database
 
 from changefeed.cluster_time import ClusterTime
@@ -69,18 +70,20 @@ class Shop:
 
 
 class ReplicaSetShop(Shop):
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, images: bool = False) -> None:
+        """`images`: the source keeps documents as they were before and after a change."""
         super().__init__()
         self._client = client
+        self._options: dict[str, Any] = {"changeStreamPreAndPostImages": {"enabled": True}} if images else {}
         self._shop: Database[dict[str, Any]] = client[DATABASE]
 
     def stock(self) -> None:
-        shop = self._shop
-        shop.customers.insert_many({"_id": n, "email": f"c{n}@example.com", "points": 0} for n in range(CUSTOMERS))
-        shop.products.insert_many({"_id": n, "price": 100 + n, "stock": 1000} for n in range(PRODUCTS))
-        shop.orders.insert_many(order_of(self._random, n) for n in range(ORDERS))
-        shop.sessions.insert_many({"_id": n, "open": True} for n in range(50))
-        shop.carts.insert_many({"_id": n, "items": [n]} for n in range(30))
+        customers = ({"_id": n, "email": f"c{n}@example.com", "points": 0} for n in range(CUSTOMERS))
+        self._table("customers").insert_many(customers)
+        self._table("products").insert_many({"_id": n, "price": 100 + n, "stock": 1000} for n in range(PRODUCTS))
+        self._table("orders").insert_many(order_of(self._random, n) for n in range(ORDERS))
+        self._table("sessions").insert_many({"_id": n, "open": True} for n in range(50))
+        self._table("carts").insert_many({"_id": n, "items": [n]} for n in range(30))
 
     def time(self) -> ClusterTime:
         with self._client.start_session() as session:
@@ -95,21 +98,25 @@ class ReplicaSetShop(Shop):
     def scenes(self) -> Iterator[Scene]:
         shop = self._shop
         yield Scene("customers buy, return and change their minds: inserts, updates, deletes, transactions")
-        shop.create_collection("reviews", validator={"stars": {"$gte": 1, "$lte": 5}})
-        shop.reviews.insert_many({"_id": n, "stars": 1 + n % 5} for n in range(40))
+        reviews = self._table("reviews", validator={"stars": {"$gte": 1, "$lte": 5}})
+        reviews.insert_many({"_id": n, "stars": 1 + n % 5} for n in range(40))
         yield Scene("a new table for reviews, with a validator")
         shop.customers.create_index("email", unique=True)
         yield Scene("no two customers may share an e-mail address: a unique index")
         shop.command("collMod", "orders", validator={"total": {"$gte": 0}})
         yield Scene("an order's total must not be negative: collMod", before_an_accident=True)
-        shop.catalog_2027.insert_many({"_id": n, "price": 200 + n, "stock": 500} for n in range(PRODUCTS))
-        shop.catalog_2027.rename("products", dropTarget=True)
+        catalog = self._table("catalog_2027")
+        catalog.insert_many({"_id": n, "price": 200 + n, "stock": 500} for n in range(PRODUCTS))
+        catalog.rename("products", dropTarget=True)
         yield Scene("next year's catalogue replaces the products: rename over an existing table", owner_dies=True)
         shop.sessions.drop()
         yield Scene("sessions have moved elsewhere: drop")
         shop.carts.drop()
-        shop.carts.insert_many({"_id": f"cart-{n}", "lines": [{"sku": n, "n": 1}]} for n in range(25))
+        self._table("carts").insert_many({"_id": f"cart-{n}", "lines": [{"sku": n, "n": 1}]} for n in range(25))
         yield Scene("carts get another shape: drop and re-create under the same name")
+
+    def _table(self, name: str, **options: Any) -> Collection[dict[str, Any]]:
+        return self._shop.create_collection(name, **options, **self._options)
 
     def _trade(self) -> None:
         number = ORDERS
