@@ -1,10 +1,12 @@
-"""What a user of Spark does, in a process of its own: `python -m tests.e2e.spark_reader.reading tables|stream PLACE FOLDER`. Writes what it saw into files of the folder."""
+"""What a user of Spark does, in a process of its own: `python -m tests.e2e.spark_reader.reading HOW PLACE FOLDER`. Writes what it saw into files of the folder."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from pyspark.sql import Row, SparkSession
 
 from pyspark_sluice import documents, latest
 
+_RECIPES = Path(__file__).parents[3] / "docs" / "how-to" / "spark-recipes.md"
+DAYS = ("1970-01-02", "1970-01-03", "1970-01-02")
 _SLOW = ("failed to connect back", "Timed out", "timed out")
 """What Spark says when a Python of it has not begun after ten seconds, which it has on a busy machine. A query that is started again goes on."""
 
@@ -23,13 +27,15 @@ def main() -> None:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.python.authenticate.socketTimeout": "600s",
+        "spark.python.authenticate.socketTimeout": "1h",  # no task fails because the machine is busy
+        "spark.network.timeout": "1h",
+        "spark.sql.broadcastTimeout": "3600",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.codegen.wholeStage": "false",  # what is compiled runs once
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    {"tables": _tables, "stream": _stream}[how](builder.getOrCreate(), place, Path(folder))
+    {"tables": _tables, "stream": _stream, "recipes": _recipes}[how](builder.getOrCreate(), place, Path(folder))
 
 
 def _tables(spark: SparkSession, place: str, folder: Path) -> None:
@@ -54,6 +60,21 @@ def _tables(spark: SparkSession, place: str, folder: Path) -> None:
 def _stream(spark: SparkSession, place: str, folder: Path) -> None:
     """Until it is ended. What it has is told by another process."""
     _again(lambda: _query(spark, place, folder, "40").start(str(folder / "rows")).awaitTermination())
+
+
+def _recipes(spark: SparkSession, place: str, folder: Path) -> None:
+    """Delta in batches of two rows, and anew in one; snapshots of two days, the first one again; minutes."""
+    lake, days, minutes = (
+        "\n".join(line[4:] for line in part.splitlines() if line.startswith("    "))
+        for part in _RECIPES.read_text(encoding="utf-8").split("\n## ")[1:]
+    )
+    limited = lake.replace('"ddl", "stop")', '"ddl", "stop").option("maxRowsPerTrigger", "2")')
+    for number, code in enumerate((limited, lake, *(days.replace("2026-11-29", day) for day in DAYS), minutes)):
+        here = code.replace("file:///srv/orders", place).replace("/srv/", f"{folder}/")
+        _again(partial(exec, here, {"spark": spark}))
+        if number == 0:
+            shutil.copytree(folder / "lake", folder / "lake before")
+            shutil.rmtree(folder / "checkpoints")
 
 
 def _stream_now(spark: SparkSession, place: str, folder: Path, limit: str) -> int:

@@ -11,17 +11,20 @@ import sys
 import time
 from pathlib import Path
 
+import bson
 import pyarrow.parquet as pq
 import pytest
 
 from changefeed.event import DdlType, RowType
 from sink.ddl import DropTables, RenameTable
+from sink.row import RowChange
 from sluice_client.feed_reader import StoredMessage
 from tests.component.sink.messages import Messages, filed
 from tests.component.sink.vocabulary import A, B, changed, described, insert, named
 from tests.until import until
 
 _READING = [sys.executable, "-m", "tests.e2e.spark_reader.reading"]
+_MIDNIGHT = 86_400
 _PATIENCE = 3600.0
 """Proves nothing: beside many neighbours a minute of CPU takes half an hour."""
 
@@ -53,14 +56,17 @@ def _as_read(messages: Messages) -> list[list[str]]:
     return sorted(found)
 
 
+def _read(how: str, place: str, folder: Path) -> None:
+    command = [*_READING, how, place, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr[-20_000:]
+
+
 @pytest.mark.costly("a JVM reads tables, and two streams of several batches")
 def test_spark_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
     place = f"file://{tmp_path}/feed"
     messages = _shop(place)
-    done = subprocess.run(
-        [*_READING, "tables", place, str(tmp_path)], capture_output=True, text=True, timeout=_PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr[-20_000:]
+    _read("tables", place, tmp_path)
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["rows"] == _committed(tmp_path / "one") == _committed(tmp_path / "other") == _as_read(messages)
     assert (found["one"], found["other"]) == (5, 1)
@@ -103,6 +109,40 @@ def test_a_query_that_is_killed_goes_on_where_it_was(seed: int, tmp_path: Path) 
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+@pytest.mark.soak
+def test_the_recipes_of_the_handbook_make_their_tables(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    messages, tables = filed(f"file://{tmp_path}/feed?format=parquet"), described(A, "orders")
+    messages.claim(tables)
+    first, second = _MIDNIGHT - 200, _MIDNIGHT + 200
+    messages.window(100, first, [_order(first - 1, key, 1.5) for key in (1, 2, 3)], tables)
+    changed_order = _order(second, 1, 20.0)._replace(type=RowType.REPLACE)
+    changes = [changed_order, _order(second, 4, 4.0), changed(RowType.DELETE, A, second, 2, 2, "orders")]
+    messages.window(first, second + 1, changes, tables)
+    messages.window(second + 1, second + 600, [_order(second + 500, 5, 5.0)], tables)
+    messages.mark(second + 600)
+    _read("recipes", f"file://{tmp_path}/feed", tmp_path)
+    wanted = {1: 20.0, 3: 1.5, 4: 4.0, 5: 5.0}
+    for lake in ("lake before", "lake"):
+        rows = DeltaTable(str(tmp_path / lake / "orders")).to_pyarrow_table().to_pylist()
+        assert {row["_id"]: row["total"] for row in rows if not row["gone"]} == wanted
+        assert len(rows) == len(wanted) + 1
+    days = pq.read_table(str(tmp_path / "orders_by_day")).to_pylist()
+    found = sorted((str(row["day"]), row["_id"], row["total"]) for row in days)
+    before = [("1970-01-02", key, 1.5) for key in (1, 2, 3)]
+    assert found == [*before, *(("1970-01-03", key, total) for key, total in wanted.items())]
+    minutes = pq.read_table(str(tmp_path / "changes_by_minute")).to_pylist()
+    at = [(row["minute"].timestamp(), row["op"], row["count"]) for row in minutes]
+    starts = [moment // 60 * 60 for moment in (first - 1, second)]
+    assert sorted(at) == [(starts[0], "i", 3), (starts[1], "R", 1), (starts[1], "d", 1), (starts[1], "i", 1)]
+
+
+def _order(at: int, key: int, total: float) -> RowChange:
+    document = bson.encode({"_id": key, "customer": 7, "total": total})
+    return insert(A, at, key, "orders")._replace(document=document)
 
 
 def _committed(folder: Path) -> list[list[str]]:
