@@ -42,12 +42,12 @@ def _last_error(node: pb.Node) -> str:
     return f"{feed}{node.last_error.message}"
 
 
-_LISTED: Sequence[Column] = (
+LISTED: Sequence[Column] = (
     Column("ID", lambda node: node.id),
     Column("OWNER", lambda node: "yes" if node.owner else ""),
     Column("TABLES", lambda node: f"{node.tables:,}", right=True),
     Column("LAG", cells.lag, right=True),
-    Column("DRAINING", lambda node: "yes" if node.draining else ""),
+    Column("DRAINING", lambda node: "yes" if node.draining else "", text=True),
     Column("SPARK", lambda node: _answer(node, "spark", "runs", "does not run")),
     Column("ETCD", lambda node: _answer(node, "etcd_writable", "writable", "takes no writes"), optional=True),
     Column("SOURCE", lambda node: _answer(node, "source_reachable", "reached", "not reached")),
@@ -68,7 +68,7 @@ def list_(connection: Connection, *, watch: WatchOption = False, output: OutputO
 
     Whether their Spark runs, whether they reach sources and targets, and their last errors.
     """
-    listed(lambda: _nodes(connection), _LISTED, output, watch=watch, empty="no nodes")
+    listed(lambda: _nodes(connection), LISTED, output, watch=watch, empty="no nodes")
 
 
 @examples("sluice node drain n1 --yes", "sluice node drain n1 --yes --force")

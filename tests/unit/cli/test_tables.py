@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
+from cli.commands.node import LISTED as NODES
 from cli.tables import Column, Page, Styled, fact_lines, table_lines
 from cli.views import LISTED
 
@@ -83,6 +84,22 @@ def test_a_changefeed_in_trouble_fits_a_terminal() -> None:
     assert (
         " ".join(line.split("  ")[1 if line[0].strip() else -1].strip() for line in shown[1:3]) == f"warning, {waits}"
     )
+
+
+def test_a_node_in_trouble_fits_a_terminal() -> None:
+    error = pb.ErrorReport(message="the source cannot be reached: check that its members run")
+    node = pb.Node(
+        id="play-c79a225c4af0108",
+        tables=1200,
+        spark=True,
+        source_reachable=False,
+        target_reachable=True,
+        last_error=error,
+    )
+    shown = list(table_lines([node], NODES, Page(80)))
+    assert max(map(len, shown)) <= 80
+    assert "not reached" in shown[1]
+    assert error.message in " ".join(map(str.strip, shown[2:]))
 
 
 def test_a_column_of_text_that_says_nothing_takes_no_room_on_a_terminal() -> None:
