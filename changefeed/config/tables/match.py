@@ -25,8 +25,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from changefeed.config.options import Mistake, did_you_mean, shown
-from changefeed.config.tables.character_set import Unsupported
-from changefeed.config.tables.regular_expression import OPTIONS, RegularExpression
+from changefeed.config.tables.regular_expression import OPTIONS, RegularExpression, Unsupported
 from changefeed.documents.bson_order import MISSING, compare, equality_key, is_nan, regex_parts, same_type
 from changefeed.documents.document import Document
 

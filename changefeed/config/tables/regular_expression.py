@@ -1,41 +1,66 @@
 r"""`RegularExpression`: a `$regex` that takes time in proportion to the text, with the result of MongoDB's own.
 
-The server's engine (PCRE) and Python's `re` go back and try again: `^(a+)+$` against 44 a's and a b takes years. RE2 reads a text once. Where it
-means something else than PCRE, the expression is rewritten; what it cannot express, and what releases of PCRE understand differently, is refused.
+The server's engine (PCRE) and Python's `re` go back and try again: `^(a+)+$` against 44 a's and a b takes years. RE2 reads a text once. What both
+understand alike is taken as it is written, but for three forms:
 
-    $  without m        also true before a last newline: `\n?\z`, so nothing may follow it
-    ^  with m           not true behind a last newline: something has to follow it
-    \s, \w, [:alpha:]   ASCII's, with i too; `\s` has the vertical tab
-    (a), (?<name>a)     match, and capture nothing
+    $     without m    also true before a last newline: `\n?\z`, so nothing may follow it
+    \s                 has the vertical tab
+    \w    with i       ASCII's only, so the option is off there: RE2 would find the Kelvin sign
+
+All else is refused: what no linear engine can have (look-around, back-references), what releases of PCRE understand differently (`{,3}`,
+octal numbers, a hyphen beside a class), and forms that can be written otherwise (`\Q`, `\v`, the option x).
 
 A text that is no UTF-8 matches nothing, as at the server. On a text that takes it too many steps the server gives up, and says that it does not
 match. This engine does not give up.
-
-Refused is what no linear engine can have (look-around, back-references, possessive and atomic groups, recursion), what releases of PCRE understand
-differently (`{,3}`, octal numbers), and `\B`, which RE2 finds inside a character.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import re2
 
-from changefeed.config.tables.character_set import (
-    ESCAPES,
-    LAST,
-    CharacterSet,
-    Cursor,
-    Unsupported,
-    complement,
-    read_set,
-)
+OPTIONS = ("i", "m", "s")
 
-OPTIONS = ("i", "m", "s", "x")
+_CHARACTER = r"\\x\{[0-9A-Fa-f]{1,6}\}|\\x[0-9A-Fa-f]{2}|\\[tnrfa]|\\[!-/:-@\[-`{-~ ]"
+_CATEGORY = r"\\[pP]\{[LMNPSZ][a-z]?\}|\\[pP][LMNPSZ]"
+_IN_SET = rf"(?:{_CHARACTER}|\[(?![:.=])|[^\\\[\]-])"
+_CLASS_IN_SET = rf"(?:\\[dDwWsS]|\[:\^?[a-z]+:\]|{_CATEGORY})"
+_TOKEN = re.compile(
+    rf"""(?P<set>\[\^?(?:\](?!-))?-?(?:(?:{_IN_SET}(?:-{_IN_SET})?|{_CLASS_IN_SET})(?!-[^\]]))*-?\])
+    |(?P<times>(?:[*+?]|\{{\d{{1,5}}(?:,\d{{0,5}})?\}})\??)
+    |(?P<opens>\((?:\?(?::|P?<[A-Za-z_]\w*>)|(?![?*])))
+    |(?P<ends>\$)
+    |(?P<place>\^|\\[Abz])
+    |(?P<or>\|)
+    |(?P<closes>\))
+    |(?P<one>\\[dDwWsS]|{_CATEGORY}|{_CHARACTER}|\{{(?![\d,\s]*\}})|[^\\^$.|?*+()\[{{]|\.)""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_OPTIONAL = re.compile(r"[*?]|\{0")
+_FIRST_OPTIONS = re.compile(r"\(\?([ims]+)\)")
+_SPACES = r"\t\n\v\f\r "
+_NO_SPACES = r"\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{10ffff}"
+_LETTERS_IN_SET = re.compile(rf"\\[wW]|\[:|{_CATEGORY}")
+_WITHOUT_CASE = re.compile(
+    r"\[\^?-?(?:\\[wWdDsS]|\[:\^?(?!lower|upper)[a-z]+:\]|[0-9]-[0-9]|(?:\\[!-/:-@\[-`{-~ ]|[!-,.-@_~ ])(?!-[^\]]))*-?\]"
+)
+"""A set whose members but for classes are no letters, so that only classes have a case."""
+_INSTEAD = {
+    "(": "a look-ahead, a look-behind or a group of another kind than (a), (?:a) and (?<name>a); write a condition of its own instead, for example "
+    '{$not: {$regex: "^tmp_"}}, or two of them in $and; options such as (?i) stand first, or in $options',
+    "[": "a set in a form that is not supported; write ranges such as a-z, classes such as \\d or [:alpha:], a hyphen last, and \\] \\[ \\\\",
+    "\\": "an escape that is not supported, such as a back-reference or an octal number; write the character, \\x and two digits, or a set such as "
+    "[a-z]",
+    "{": "a { that is not like {2}, {2,} or {2,5}; write the character as \\{",
+}
+
+
+class Unsupported(ValueError):
+    """What was found, and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +74,15 @@ class RegularExpression:
         """Raises `Unsupported`."""
         settings = re2.Options()
         settings.log_errors, settings.never_capture = False, True
-        text = text_of(read(pattern, frozenset(options)))
+        first = _FIRST_OPTIONS.match(pattern)
+        letters = {*options, *(first[1] if first else "")}
+        text = "".join(_for_re2(pattern, first.end() if first else 0, letters))
+        flags = f"(?{''.join(sorted(letters))})" if letters else ""
         try:
-            return cls(pattern, options, re2.compile(text.encode(), settings))
+            return cls(pattern, options, re2.compile(f"{flags}{text}".encode(), settings))
         except re2.error as error:
             reason = error.args[0].decode() if error.args else "no reason given"
-            raise Unsupported(
-                f"{reason}; repeat at most 1000 times, also where one repetition is inside another"
-            ) from None
+            raise Unsupported(f"{reason}; repeat at most 1000 times, also inside another repetition") from None
 
     def __reduce__(self) -> tuple[object, ...]:
         return RegularExpression.parse, (self.pattern, self.options)
@@ -68,252 +94,73 @@ class RegularExpression:
             return False
 
 
-class After(NamedTuple):
-    """What follows an element, which decides what an assertion becomes. `end`: the expression ends here. `more`: at least one character has to follow.
-
-    `$` is also true before a last newline, which RE2 cannot look for, only read: so nothing may follow it. With `m`, `^` is not true behind a last
-    newline: RE2 says so too only where something has to follow.
-    """
-
-    end: bool
-    more: bool
-
-
-class Assertion(Enum):
-    """A place in a text, by the form that RE2 has for it."""
-
-    START = r"\A"
-    LINE_START = "(?m:^)"
-    LAST_LINE_END = r"\n?\z"
-    LINE_END = "(?m:$)"
-    END = r"\z"
-    WORD_EDGE = r"\b"
-
-    @classmethod
-    def of(cls, char: str, *, lines: bool) -> Assertion | None:
-        """What `^` and `$` mean, with the option m or without."""
-        match char:
-            case "^":
-                return cls.LINE_START if lines else cls.START
-            case "$":
-                return cls.LINE_END if lines else cls.LAST_LINE_END
-            case _:
-                return None
-
-    @property
-    def more(self) -> bool:
-        return False
-
-    def text(self, after: After) -> str:
-        if self is Assertion.LAST_LINE_END and not after.end:
-            raise Unsupported(r"$ or \Z in the middle; write it where the expression ends, or write the newline as \n")
-        if self is Assertion.LINE_START and not after.more:
-            raise Unsupported(
-                "^ with the option m where nothing has to follow; write what follows so that it is at least one character"
+def _for_re2(pattern: str, at: int, options: set[str]) -> Iterator[str]:
+    """The elements from `at` on, as RE2 has to read them."""
+    before, depth = "", 0
+    while at < len(pattern):
+        found = _TOKEN.match(pattern, at)
+        if found is None or pattern[at] == "\0":
+            what = _INSTEAD.get(pattern[at], "a NUL character; write it as \\x00")
+            raise _refused(what, at)
+        kind, text, begun, at = str(found.lastgroup), found[0], at, found.end()
+        depth += (kind == "opens") - (kind == "closes")
+        if kind == "times" and before not in ("one", "set", "closes"):
+            raise _refused(
+                f"a repetition ({text}) that repeats no character, set or group; write it as \\{text}", begun
             )
-        return self.value
-
-
-@dataclass(frozen=True, slots=True)
-class One:
-    """One character."""
-
-    of: CharacterSet
-
-    @property
-    def more(self) -> bool:
-        return True
-
-    def text(self, _: After) -> str:
-        return self.of.text()
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    part: Node
-    times: str
-    least: int
-
-    @property
-    def more(self) -> bool:
-        return self.least > 0 and self.part.more
-
-    def text(self, _: After) -> str:
-        return f"(?:{self.part.text(After(end=False, more=False))}){self.times}"
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    branches: Sequence[Sequence[Node]]
-
-    @property
-    def more(self) -> bool:
-        return all(any(part.more for part in branch) for branch in self.branches)
-
-    def text(self, after: After) -> str:
-        return f"(?:{'|'.join(_sequence(branch, after) for branch in self.branches)})"
-
-
-Node: TypeAlias = Assertion | One | Repeat | Choice
-
-
-def _sequence(parts: Sequence[Node], after: After) -> str:
-    texts = []
-    for part in reversed(parts):
-        texts.append(part.text(after))
-        after = After(end=False, more=after.more or part.more)
-    return "".join(reversed(texts))
-
-
-def text_of(found: Choice) -> str:
-    """The whole expression for RE2."""
-    return found.text(After(end=True, more=False))
-
-
-_DEEPEST = 100
-_NOT_A_NEWLINE = complement(((10, 10),))
-_SPACES = " \t\n\v\f\r"
-_QUANTIFIER = re.compile(r"[*+?]|\{(\d{1,5})(,(\d{0,5}))?\}")
-_SIMILAR = re.compile(r"[\d,\s]*\}")
-_NAMED = re.compile(r"\?(?:P?<[A-Za-z_]\w*>|'[A-Za-z_]\w*')", re.ASCII)
-_OPTIONS = re.compile(r"\?([imsx]*)(?:-([imsx]*))?([:)])")
-_LOOKS = ("?=", "?!", "?<=", "?<!")
-_INSTEAD = 'write a condition of its own instead, for example {$not: {$regex: "^tmp_"}}, or two of them in $and'
-_PLACES = {"A": Assertion.START, "z": Assertion.END, "Z": Assertion.LAST_LINE_END, "b": Assertion.WORD_EDGE}
-
-
-def read(pattern: str, options: frozenset[str]) -> Choice:
-    """Raises `Unsupported`."""
-    cursor = Cursor(pattern)
-    if "\0" in pattern:
-        raise cursor.refused("a NUL character", "write it as \\x00")
-    found = _Reader(cursor, options).choice(0)
-    if not cursor.ended:
-        raise cursor.refused("a ) that closes nothing", "write it as \\)")
-    return found
-
-
-class _Reader:
-    def __init__(self, cursor: Cursor, options: frozenset[str]) -> None:
-        self._cursor = cursor
-        self._options = options
-        self._quoted = False
-
-    def choice(self, depth: int) -> Choice:
-        """As far as the end or a closing bracket. Options that are set inside end there."""
-        if depth > _DEEPEST:
-            raise self._cursor.refused(f"groups in each other, more than {_DEEPEST} deep", "write fewer")
-        options, branches = self._options, [self._branch(depth)]
-        while self._cursor.take("|"):
-            branches.append(self._branch(depth))
-        self._options = options
-        return Choice(branches)
-
-    def _branch(self, depth: int) -> list[Node]:
-        parts: list[Node] = []
-        while True:
-            self._skip()
-            if self._cursor.ended or (not self._quoted and self._cursor.char in "|)"):
-                return parts
-            part = self._part(depth)
-            if part is not None:
-                parts.append(self._repeated(part))
-
-    def _skip(self) -> None:
-        r"""Passes `\Q` and `\E`, and with `x` white space and comments."""
-        cursor = self._cursor
-        while True:
-            free = not self._quoted and "x" in self._options and not cursor.ended
-            if cursor.take("\\E"):
-                self._quoted = False
-            elif not self._quoted and cursor.take("\\Q"):
-                self._quoted = True
-            elif free and cursor.char in _SPACES:
-                cursor.next()
-            elif free and cursor.take("#"):
-                cursor.at = (cursor.text + "\n").find("\n", cursor.at)
-            else:
-                return
-
-    def _part(self, depth: int) -> Node | None:
-        """None: it only sets options."""
-        cursor = self._cursor
-        char = cursor.next()
-        if self._quoted:
-            return self._literal(ord(char))
-        if char == "(":
-            return self._group(depth)
-        return Assertion.of(char, lines="m" in self._options) or self._one(char)
-
-    def _one(self, char: str) -> Node:
-        cursor = self._cursor
-        match char:
-            case "[":
-                return One(read_set(cursor, any_case="i" in self._options))
-            case ".":
-                return One(CharacterSet(fixed=((0, LAST),) if "s" in self._options else _NOT_A_NEWLINE))
-            case "\\":
-                return self._escape()
-            case "*" | "+" | "?":
-                raise cursor.refused(f"a {char} that repeats nothing", f"write it as \\{char}")
-            case "{" if _SIMILAR.match(cursor.text, cursor.at):
-                raise cursor.refused("a { that repeats nothing, or is not like {2}, {2,} or {2,5}", "write it as \\{")
+        if before == "^" and (kind not in ("one", "set") or _OPTIONAL.match(pattern, at)):
+            raise _refused(
+                "^ with the option m before something else than a character; write what begins the line", begun
+            )
+        before = "^" if text == "^" and "m" in options else kind
+        match kind:
+            case "ends":
+                yield text if "m" in options else _last(pattern, at, depth)
+            case "opens":
+                yield "(?:"
+            case "set":
+                yield _set(text, begun, any_case="i" in options)
+            case "one":
+                yield _one(text, begun, any_case="i" in options)
             case _:
-                return self._literal(ord(char))
+                yield text
+    if before == "^":
+        raise _refused("^ with the option m at the end; write what begins the line", at - 1)
 
-    def _group(self, depth: int) -> Node | None:
-        cursor, outer = self._cursor, self._options
-        if found := cursor.match(_OPTIONS):
-            if len(set(found[1])) < len(found[1]):
-                raise cursor.refused(f"({found[0]}", "write each option once")
-            self._options = (self._options | set(found[1])) - set(found[2] or "")
-            if found[3] == ")":
-                return None
-        elif not cursor.match(_NAMED):
-            if cursor.text.startswith(_LOOKS, cursor.at):
-                raise cursor.refused("a look-ahead or a look-behind", _INSTEAD)
-            if cursor.char in ("?", "*"):
-                raise cursor.refused(
-                    f"a group that begins with {cursor.char}", "only (?: (?<name> and (?i) are supported"
-                )
-        begun, inner = cursor.at, self.choice(depth + 1)
-        if not cursor.take(")"):
-            cursor.at = begun
-            raise cursor.refused("a ( that is never closed", "close it, or write it as \\(")
-        self._options = outer
-        return inner
 
-    def _repeated(self, part: Node) -> Node:
-        cursor = self._cursor
-        self._skip()
-        found = None if self._quoted else cursor.match(_QUANTIFIER)
-        if found is None:
-            return part
-        if isinstance(part, Assertion):
-            raise cursor.refused("an assertion that is repeated, such as ^*", "drop the repetition")
-        least = 1 if found[0] == "+" else int(found[1] or 0)
-        if found[3] and least > int(found[3]):
-            raise cursor.refused(f"{found[0]}, which ends before it begins", "write the smaller number first")
-        if cursor.take("+"):
-            raise cursor.refused("a possessive repetition", "drop its second +, if it is there only to save time")
-        lazy = cursor.take("?")
-        self._skip()
-        if not self._quoted and cursor.match(_QUANTIFIER):
-            raise cursor.refused("two repetitions after each other", "put the first one in a group")
-        return Repeat(part, found[0] + "?" * lazy, least)
+def _last(pattern: str, at: int, depth: int) -> str:
+    rest = pattern[at:].lstrip(")")
+    if rest and (depth or not pattern.startswith("|", at)):
+        raise _refused("$ in the middle; write it where the expression ends, or write the newline as \\n", at - 1)
+    return r"\n?\z"
 
-    def _escape(self) -> Node:
-        cursor = self._cursor
-        char = cursor.next()
-        if char in _PLACES:
-            return _PLACES[char]
-        if char == "N":
-            return One(CharacterSet(fixed=_NOT_A_NEWLINE))
-        if char in ("p", "P"):
-            return One(CharacterSet(categories=(cursor.category(char, any_case="i" in self._options),)))
-        if char in ESCAPES:
-            return One(CharacterSet(fixed=ESCAPES[char]))
-        return self._literal(cursor.escaped(char))
 
-    def _literal(self, code: int) -> One:
-        return One(CharacterSet(members=((code, code),), any_case="i" in self._options))
+def _one(text: str, at: int, *, any_case: bool) -> str:
+    match text:
+        case "{":
+            return r"\{"
+        case r"\s":
+            return f"[{_SPACES}]"
+        case r"\S":
+            return f"[^{_SPACES}]"
+        case r"\w" | r"\W" if any_case:
+            return f"(?-i:{text})"
+    if any_case and text.startswith((r"\p", r"\P")):
+        raise _refused(f"{text} with the option i; write a set such as [a-zäöü]", at)
+    return text
+
+
+def _set(text: str, at: int, *, any_case: bool) -> str:
+    spaced = re.sub(r"\\(.)", lambda found: {"s": _SPACES, "S": _NO_SPACES}.get(found[1], found[0]), text)
+    if not any_case or not _LETTERS_IN_SET.search(text):
+        return spaced
+    if _WITHOUT_CASE.fullmatch(text) is None:
+        raise _refused(
+            "a set with the option i that has letters and a class that has letters; write two sets: (?:[äö]|\\w)", at
+        )
+    return f"(?-i:{spaced})"
+
+
+def _refused(what: str, at: int) -> Unsupported:
+    found, _, instead = what.partition("; ")
+    return Unsupported(f"{found} (at character {at + 1}); {instead}")

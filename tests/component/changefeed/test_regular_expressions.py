@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
-from changefeed.config.tables.character_set import Unsupported
 from changefeed.config.tables.match import MatchExpression
-from changefeed.config.tables.regular_expression import RegularExpression
+from changefeed.config.tables.regular_expression import RegularExpression, Unsupported
 from devstack.mongodb.server import Client
 from processor.task.rows.gate import READABLE
 
@@ -56,7 +55,7 @@ _MEMBERS = [
     *[r"a-c", r"A-Z", r"0-9", r"\]", r"\-", r"\\", r"\b", r"\x{e4}", r"é-λ", r"à-ö"],
 ]
 _PLAIN = [*"abkKsz_019 -#äÄßéſ\u212aλ}.{\n", *_ESCAPES]
-_FURTHER = [r"\.", r"\N", r"\t", r"\x{3bb}", r"\p{^L}", r"\P{Lu}", r"\{", r"\Qa.b\E", r"\Q|\E", r"\/"]
+_FURTHER = [r"\.", r"\t", r"\x{3bb}", r"\P{Lu}", r"\{", r"\/", r"\_", r"\ "]
 _SETS = st.builds(
     "[{}{}{}]".format,
     st.sampled_from(["", "^"]),
@@ -64,11 +63,9 @@ _SETS = st.builds(
     st.lists(st.sampled_from(_MEMBERS), min_size=1, max_size=3).map("".join),
 )
 _ONES = st.sampled_from([*_PLAIN, *_FURTHER])
-_PLACES = st.sampled_from([r"^", r"$", r"\A", r"\z", r"\Z", r"\b"])
+_PLACES = st.sampled_from([r"^", r"$", r"\A", r"\z", r"\b"])
 _TIMES = st.sampled_from(["", "", "", " +", *["*", "+", "?", "*?", "+?", "??", "{2}", "{1,}", "{0,2}", "{2,3}?"]])
-_HEADS = st.sampled_from(
-    ["(", "(?:", "(?i:", "(?-i:", "(?s:", "(?m:", "(?x:", "(?<n>", "(?P<m>", "(?'o'", "((?i)", "((?x)", "((?-m)"]
-)
+_HEADS = st.sampled_from(["(", "(?:", "(?<n>", "(?P<m>"])
 
 
 def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -77,7 +74,7 @@ def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 _PATTERNS = st.recursive(st.builds("{}{}".format, _ONES | _SETS, _TIMES) | _PLACES, _grown, max_leaves=8)
-_OPTIONS = st.sets(st.sampled_from("imsx")).map(lambda letters: "".join(sorted(letters)))
+_OPTIONS = st.sets(st.sampled_from("ims")).map(lambda letters: "".join(sorted(letters)))
 
 
 _INVALID = 51091
@@ -133,9 +130,9 @@ def test_it_decides_as_the_server(values: Collection[Any], pattern: str, options
         ("[k-s]", "i"),
         ("\\s", ""),
         ("ab", "im"),
-        ("(?i)a(?-i)B|AB", ""),
-        ("a b # c\n", "x"),
-        (r"^\Q[a]\E", ""),
+        ("(?i)aB|AB", ""),
+        (r"^[\w.-]+$", "i"),
+        (r"[^\S]", ""),
     ],
 )
 def test_an_expression_decides_as_the_server(values: Collection[Any], pattern: str, options: str) -> None:

@@ -176,12 +176,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         ignoring(ignore_where={"insert": {"a": {"$regex": "("}}}),
-        ("filter.events[0].ignore_where.insert: at 'a.$regex': found '(', which has a ( that is never "
-        "closed (before character 2); close it, or write it as \\("),
+        "filter.events[0].ignore_where.insert: at 'a.$regex': found '(', which has missing ): (?:; repeat at most 1000 times, also inside another repetition",
     ),
     (
         ignoring(ignore_where={"insert": {"a": {"$regex": "x", "$options": "g"}}}),
-        "filter.events[0].ignore_where.insert: at 'a.$regex': found $options 'g'; allowed are the letters i, m, s, x",
+        "filter.events[0].ignore_where.insert: at 'a.$regex': found $options 'g'; allowed are the letters i, m, s",
     ),
     (
         ignoring(ignore_where={"insert": {"a": {"$not": 5}}}),
