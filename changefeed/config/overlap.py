@@ -18,7 +18,6 @@ from itertools import product, zip_longest
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.pattern import (
-    Glob,
     PatternList,
     PatternToken,
     TablePattern,
@@ -31,8 +30,6 @@ from changefeed.config.tables.pattern import (
 from changefeed.table import TableName
 
 _ANYTHING = "example"
-_MOST_PLACES = 2_500
-"""Of two patterns that are longer, with a `*` in both, no shortest text in common is sought."""
 
 
 def common_target(one: Configuration, other: Configuration) -> TableName | None:
@@ -90,31 +87,13 @@ def _routed(wanted: str, taken: str, given: str) -> str | None:
 
 def common_texts(one: str, other: str) -> Iterator[str]:
     """Some texts that both pattern parts match, the more readable first: a `*` becomes a word, then nothing."""
-    if not _may_meet(glob(one), glob(other)):
-        return
-    if "*" in one and "*" in other and len(one) * len(other) > _MOST_PLACES:
-        joined = (_joined(tokens(one), tokens(other), word) for word in (_ANYTHING, ""))
-        yield from (text for text in joined if text is not None)
-        return
-    seen = set()
-    for wide_one, wide_other in product((True, False), repeat=2):
-        text = _common(_filled(one, wide_one), _filled(other, wide_other))
-        if text is not None and text not in seen:
-            seen.add(text)
-            yield text
-
-
-def _may_meet(one: Glob, other: Glob) -> bool:
-    """By what they begin and end with."""
-    if one.literal or other.literal:
-        return one.matches(other.before) if other.literal else other.matches(one.before)
-    fits_before = one.before.startswith(other.before) or other.before.startswith(one.before)
-    return fits_before and (one.after.endswith(other.after) or other.after.endswith(one.after))
-
-
-def _filled(part: str, wide: bool) -> tuple[PatternToken, ...]:
-    word = tuple(map(PatternToken, _ANYTHING)) if wide else ()
-    return tuple(each for token in tokens(part) for each in ((*word, token) if token.any_text else (token,)))
+    for fixed, wide in ((one, other), (other, one)):
+        if (name := literal(fixed)) is not None:
+            if glob(wide).matches(name):
+                yield name
+            return
+    texts = dict.fromkeys(_joined(tokens(one), tokens(other), word) for word in (_ANYTHING, ""))
+    yield from (text for text in texts if text is not None)
 
 
 def _joined(one: tuple[PatternToken, ...], other: tuple[PatternToken, ...], word: str) -> str | None:

@@ -104,9 +104,7 @@ def test_no_name_changes_what_a_page_is_made_of(name: str, text: str) -> None:
     shown.encode()
 
 
-@pytest.mark.parametrize(
-    "name", ["overview", "feed", "table-stop", "finalize", "readiness", "letters", "login"]
-)
+@pytest.mark.parametrize("name", ["overview", "feed", "table-stop", "finalize", "readiness", "letters", "login"])
 def test_a_page_looks_as_it_was_recorded(name: str) -> None:
     shown = document(PAGES[name]("shop.a"), _OPERATOR, cluster="east", live="/live").replace("><", ">\n<") + "\n"
     path = _GOLDEN / f"{name}.html"
