@@ -51,6 +51,7 @@ from owner.connections import ChangefeedSink, OwnerTerm
 from owner.ddl.execution import Apply, Observe, RecordExecuting, Refuse, translated
 from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier
+from owner.ddl.stragglers import behind
 from owner.decision import capture_change
 from owner.decision.decide import (
     Decision,
@@ -285,9 +286,9 @@ class ChangefeedOwner:
         assert status.checkpoint is not None
         if self.capture is Capture.CHANGE_STREAM:
             self._source_chores.beat(status.checkpoint)
-        behind = {table: stored.record.at for table, stored in known.stragglers.items()}
+        missing = behind(known.stragglers, known.records.values(), status.checkpoint)
         names, target = tables.names, self.configuration.routes.target
-        self._sink_chores.mark(status.checkpoint, behind, lambda: map(target, names()), known.reports.values())
+        self._sink_chores.mark(status.checkpoint, missing, lambda: map(target, names()), known.reports.values())
         self._sink_chores.sweep(known.gone)
         if status.lifecycle.resting and not status.still:
             self._stands_still(known)

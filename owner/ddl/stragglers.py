@@ -192,6 +192,18 @@ def not_awaited(
     )
 
 
+def behind(
+    stragglers: Mapping[TableId, StoredStraggler], records: Iterable[DdlRecord], checkpoint: Position
+) -> Mapping[TableId, Position]:
+    """What is not there below the checkpoint: of stragglers, and of tables that a DDL which it has passed will bring in. They have no record yet."""
+    found: dict[TableId, Position] = {}
+    for record in records:
+        if record.open and record.position < checkpoint and not record.background:
+            for table in known_tables(record):
+                found[table] = min(record.position, found.get(table, record.position))
+    return found | {table: stored.record.at for table, stored in stragglers.items()}
+
+
 class Touched:
     """What several DDLs touch together. It meets a scope if one of the scopes added to it does. In sets: dropping a database of 10,000 tables is 10,000 DDLs."""
 

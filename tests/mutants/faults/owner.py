@@ -125,12 +125,12 @@ OWNER = (
     ),
     Fault(
         "a watermark is made from the resolved position",
-        "self._sink_chores.mark(status.checkpoint, behind, ",
+        "self._sink_chores.mark(status.checkpoint, missing, ",
         "self._sink_chores.mark(status.resolved or status.checkpoint, behind, ",
     ),
     Fault(
         "a watermark is made without the stragglers",
-        "self._sink_chores.mark(status.checkpoint, behind, ",
+        "self._sink_chores.mark(status.checkpoint, missing, ",
         "self._sink_chores.mark(status.checkpoint, {}, ",
     ),
     Fault(

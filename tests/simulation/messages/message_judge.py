@@ -117,6 +117,10 @@ class MessageJudge(Judge):
         if status is None or status.checkpoint is None or position_of(mark["pos"]) > status.checkpoint:
             raise Violation(f"W3: the watermark {mark} is past the checkpoint")
         behind: dict[TableId, str] = {} if mark["tables"] == "all" else mark["tables"]
+        for record in self._etcd.ddls.values():
+            shown = position_of(behind.get(record.event.id or TableId(""), str(mark["pos"])))
+            if record.open and not record.background and record.event.id is not None and record.position < shown:
+                raise Violation(f"W4: the watermark {mark} is past {record.event}, which is not told yet")
         for id, table in self._source.by_id.items():
             if id not in self._entering:
                 self._check_table(id, table, None, placed(position_of(behind.get(self.known_as(id), str(mark["pos"])))))

@@ -14,7 +14,7 @@ from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.records.status import Straggler
 from changefeed.table import TableId, TableName
 from owner.ddl import barrier
-from owner.ddl.stragglers import NOTHING, StoredStraggler, Waiting, not_awaited, wait
+from owner.ddl.stragglers import NOTHING, StoredStraggler, Waiting, behind, not_awaited, wait
 from tests.invariants import check_barrier
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -185,3 +185,16 @@ def test_only_a_stop_without_history_is_lost() -> None:
     assert stopped(5, lost).lost
     assert not stopped(5).lost
     assert not going(5).lost
+
+
+def test_nothing_is_there_of_a_table_whose_create_waits_for_a_stopped_one() -> None:
+    """It has no record yet: a reader that was told of more would leave out the create, and all that follows."""
+    records = [
+        ddl(9, DdlType.RENAME, B, names="be"),
+        ddl(10, DdlType.CREATE, names="b", creates=C),
+        ddl(11, DdlType.CREATE_INDEXES, C, names="b"),
+        ddl(12, DdlType.CREATE, names="d", creates=D),
+    ]
+    assert behind({B: stopped(5)}, records, at(12)) == {B: at(5), C: at(10)}
+    done = [replace(record, state=DdlState.DONE) for record in records]
+    assert behind({C: going(10)}, done, at(12)) == {C: at(10)}
