@@ -258,8 +258,9 @@ def renewal_commands(change: RowChange) -> list[CommandBody]:
 
 
 def rewrite_command(change: RowChange, document: bytes, if_still: bytes | None = None) -> CommandBody:
-    """The document instead of the one that there is, which must still equal another one."""
-    unchanged = {"$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(if_still, _RAW)}]}} if if_still else {}
+    """The document instead of the one that there is, which must still equal another one. Servers before 6.0 fail at `$eq` of a whole document."""
+    still = {"$cmp": ["$$ROOT", {"$literal": RawBSONDocument(if_still, _RAW)}]} if if_still else None
+    unchanged = {} if still is None else {"$expr": {"$eq": [still, 0]}}
     statement = {"q": {**own_filter(change), **unchanged}, "u": _replacement(document), "multi": False}
     return {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
 

@@ -137,7 +137,7 @@ SINK = (
     ),
     Fault(
         "a row that changed since it was read is replaced",
-        """    unchanged = {"$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(if_still, _RAW)}]}} if if_still else {}\n""",
+        """    unchanged = {} if still is None else {"$expr": {"$eq": [still, 0]}}\n""",
         "    unchanged: dict[str, Any] = {}\n",
         tests=("tests/component/sink/mongodb/rows/test_deep_updates.py",),
     ),
