@@ -82,6 +82,9 @@ class Actions:
                 return
             yield each
 
+    def history(self, feed: str, caller: Caller) -> Iterator[pb.HistoryEntry]:
+        return self._services.changefeeds.ListHistory(pb.ListHistoryRequest(changefeed=feed), AdmittedCall(caller))
+
     def carry_out(self, asked: AskedAction, given: Mapping[str, str], caller: Caller) -> None:
         """Raises why it was refused."""
         call = AdmittedCall(caller)

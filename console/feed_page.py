@@ -57,14 +57,15 @@ def _head(picture: FeedPicture, *, may_act: bool) -> Markup:
         for what, value in (("Copy limit", feed.copy_limit), ("Apply limit", feed.apply_limit), ("Delay", feed.delay))
         if value
     ]
-    ready = tag("a", "Ready to cut over?", href=link("feed", feed.id, "readiness"), class_="button quiet")
+    asked = (("Ready to cut over?", "readiness"), ("History", "history"))
+    links = [tag("a", label, href=link("feed", feed.id, what), class_="button quiet") for label, what in asked]
     return join(
         tag("nav", tag("a", "Changefeeds", href="/"), aria_label="Where you are"),
         tag(
             "div",
             tag("h1", name(feed.id)),
             words.state_chip(feed),
-            tag("div", ready, _actions(feed) if may_act else None, class_="actions"),
+            tag("div", links, _actions(feed) if may_act else None, class_="actions"),
             class_="title",
         ),
         facts(shown),

@@ -1,4 +1,4 @@
-"""`readiness_page`, `letters_page`: what is asked of source or target when a user wants to know it, and never by itself. Pure."""
+"""`readiness_page`, `letters_page`, `history_page`: what is asked of source, target or etcd when a user wants to know it, and never by itself. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from console import words
 from console.frame import Columns, WebPage, button, listed
-from console.markup import Content, Markup, link, name, tag
+from console.markup import Content, Markup, join, link, name, tag
 
 _MOST_REASON = 300
 
@@ -78,6 +78,32 @@ def _code(error: str) -> str:
 def _buttons(feed: str, table_id: str) -> Markup:
     retry = button("Try again", "feed", feed, "act", "letters-retry", table=table_id)
     return tag("div", retry, button("Forget", "feed", feed, "act", "letters-drop", table=table_id), class_="actions")
+
+
+def history_page(feed: str, found: Iterable[pb.HistoryEntry]) -> WebPage:
+    newest = list(reversed(list(found)))
+    caption = "What users changed, its states and its DDLs, the newest first"
+    return _page(
+        feed,
+        "History of",
+        listed(caption, _HISTORY, newest) if newest else tag("p", "Nothing is known."),
+        tag("p", tag("code", f"sluice changefeed history {feed}"), class_="dim"),
+    )
+
+
+def _what(entry: pb.HistoryEntry) -> Content:
+    """The subject of a DDL is the whole of it."""
+    return join(tag("b", entry.action), " ", name(words.with_times(entry.subject.removeprefix(f"{entry.action} "))))
+
+
+_HISTORY: Columns[pb.HistoryEntry] = (
+    ("At", lambda each: tag("span", words.moment(each, "at"), class_="nowrap")),
+    ("What", _what),
+    ("Who", lambda each: " ".join(filter(None, (each.by, f"({each.role})" if each.role else ""))) or words.NOTHING),
+    ("From", lambda each: each.address or words.NOTHING),
+    ("Change", lambda each: " → ".join(filter(None, (each.before, each.after)))),
+    ("Note", lambda each: each.note),
+)
 
 
 def _page(feed: str, title: str, *content: Content) -> WebPage:

@@ -1,7 +1,7 @@
 """`Site`: which page is at which path, and who may see and do what. It knows no sockets.
 
     GET /  /feed/ID                          pages that stay open; /live says what has changed on them
-    GET /feed/ID/readiness  .../letters   asked once, of source or target
+    GET /feed/ID/readiness  .../letters  .../history   asked once, of source, target or etcd
     GET, POST /feed/ID/act/VERB  /node/ID/act/VERB     a form, and what it asks
     GET, POST /login  POST /logout           console.css, console.js, console.svg are open
 
@@ -37,7 +37,7 @@ from console.action_forms import ACTIONS, NODE_ACTIONS, AskedAction, action_page
 from console.actions import MOST_LETTERS, TASKS, Actions
 from console.feed_page import feed_page
 from console.frame import Visitor, WebPage, document, login_page, message_page
-from console.lookups import letters_page, readiness_page
+from console.lookups import history_page, letters_page, readiness_page
 from console.markup import link, tag
 from console.observer import Observer
 from console.overview_page import overview
@@ -172,13 +172,15 @@ class Site:
         raise NotFoundError(f"there is no page /{'/'.join(asked.path)}")
 
     def _looked_up(self, id: str, what: str, caller: Caller, signed: SignedIn) -> WebAnswer:
-        """Unlike the pages that stay open, it asks the source or the target."""
+        """Unlike the pages that stay open, it asks the source, the target or etcd."""
         match what:
             case "readiness":
                 page = readiness_page(id, self._actions.readiness(id, caller))
             case "letters":
                 letters = self._actions.letters(id, caller)
                 page = letters_page(id, letters, MOST_LETTERS, may_act=signed.visitor.may_act)
+            case "history":
+                page = history_page(id, self._actions.history(id, caller))
             case _:
                 raise NotFoundError(f"there is no page of a changefeed named {what!r}")
         return self._shown(page, signed)

@@ -111,6 +111,7 @@ def test_pages_can_be_used_by_everybody(node: Server, chromium: Chromium, feed: 
         f"/feed/{feed}",
         f"/feed/{feed}/act/finalize",
         f"/feed/{feed}/readiness",
+        f"/feed/{feed}/history",
         "/x",
     )
     with chromium.page(_LOST) as page:
@@ -134,6 +135,9 @@ def test_pages_work_without_a_script(node: Server, chromium: Chromium, feed: str
         page.locator("#tables").get_by_role("link", name="Stop").click()
         page.get_by_role("button", name="Stop table").click()
         expect(page.locator("#needs")).to_contain_text("A user stopped it")
+        page.get_by_role("link", name="History").click()
+        expect(page.get_by_role("row").filter(has_text="stop table")).to_contain_text("127.0.0.1")
+        page.goto(f"{node.console}/feed/{feed}")
         page.locator("#needs").get_by_role("link", name="Resume").click()
         page.get_by_role("button", name="Resume table").click()
         expect(page.locator("#needs")).to_contain_text("nothing")

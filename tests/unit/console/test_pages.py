@@ -15,7 +15,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from console.action_forms import ACTIONS, NODE_ACTIONS, AskedAction, action_page
 from console.feed_page import feed_page
 from console.frame import Visitor, WebPage, document, login_page, message_page
-from console.lookups import letters_page, readiness_page
+from console.lookups import history_page, letters_page, readiness_page
 from console.markup import link, tag, text
 from console.overview_page import overview
 from console.words import with_times
@@ -37,6 +37,7 @@ PAGES: dict[str, Callable[[str], WebPage]] = {
     "feed": lambda text: feed_page(feed_picture(text), may_act=True),
     "readiness": lambda text: readiness_page(text, filled(pb.Readiness(), text)),
     "letters": lambda text: letters_page(text, [filled(pb.RejectedRow(), text)], 1, may_act=True),
+    "history": lambda text: history_page(text, [filled(pb.HistoryEntry(), text)]),
     "message": lambda text: message_page(text, text),
     "login": login_page,
     **{verb: lambda text, verb=verb: _form(text, verb) for verb in ACTIONS},  # type: ignore[misc]  # mypy cannot infer the default
@@ -104,7 +105,9 @@ def test_no_name_changes_what_a_page_is_made_of(name: str, text: str) -> None:
     shown.encode()
 
 
-@pytest.mark.parametrize("name", ["overview", "feed", "table-stop", "finalize", "readiness", "letters", "login"])
+@pytest.mark.parametrize(
+    "name", ["overview", "feed", "table-stop", "finalize", "readiness", "letters", "history", "login"]
+)
 def test_a_page_looks_as_it_was_recorded(name: str) -> None:
     shown = document(PAGES[name]("shop.a"), _OPERATOR, cluster="east", live="/live").replace("><", ">\n<") + "\n"
     path = _GOLDEN / f"{name}.html"

@@ -141,6 +141,8 @@ def test_an_operators_form_is_obeyed_and_audited(door: Door) -> None:
     assert door.desired is DesiredState.PAUSED
     history = [kv.value.decode() for kv in door.etcd.range("").items if "history" in kv.key]
     assert any("maria" in text and "10.0.0.7" in text for text in history), history
+    shown = door.get("feed", ID, "history").body
+    assert all(text in shown for text in ("maria (operator)", "10.0.0.7", "pause")), shown
 
 
 @pytest.mark.parametrize(
