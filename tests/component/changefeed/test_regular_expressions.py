@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from bson.code import Code
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
-from hypothesis import HealthCheck, event, given, reject, settings
+from hypothesis import HealthCheck, assume, event, given, reject, settings
 from hypothesis import strategies as st
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
@@ -80,7 +81,8 @@ _OPTIONS = st.sets(st.sampled_from("ims")).map(lambda letters: "".join(sorted(le
 _INVALID = 51091
 """Servers before 6.1 put a bracket behind the expression, which an open comment or `\\Q` hides, and want each name once."""
 _SHORT = len(_VALUES) - 2
-"""On the longest text the server may give up."""
+_REPEATED_GROUPS = re.compile(r"\)(?:[*+]|\{\d,\})")
+"""On the longest text the server may give up, and on eight a's where groups that repeat without end are in each other: `((a*)*)*^`."""
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,7 @@ def _agree(values: Collection[Any], pattern: str, options: str, *, among: int = 
 @given(_PATTERNS, _OPTIONS)
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_it_decides_as_the_server(values: Collection[Any], pattern: str, options: str) -> None:
+    assume(len(_REPEATED_GROUPS.findall(pattern)) < 2)
     try:
         RegularExpression.parse(pattern, options)
     except Unsupported as refused:
