@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from devstack.ports import free_port
+from devstack.ports import Ports
 from devstack.process import ServerProcess
 
 _ENV = Path("/usr/bin/env")
@@ -30,9 +30,10 @@ class Node(ServerProcess):
         self._flags = flags
         self._roles = roles
         self._environment = environment or {}
-        self._admin_port = free_port()
-        self._http_port = free_port()
-        self._console_port = free_port()
+        ports = Ports(directory / "ports.json")
+        self._admin_port, self._http_port, self._console_port = (
+            ports.of(f"{name} {server}") for server in ("admin", "http", "console")
+        )
 
     @property
     def address(self) -> str:

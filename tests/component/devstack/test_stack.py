@@ -19,6 +19,7 @@ from pymongo.errors import OperationFailure
 from devstack.etcd.server import EtcdServer
 from devstack.mongodb.release import DEFAULT_VERSION, VERSION_VARIABLE, Mongod
 from devstack.mongodb.server import Client, MongoDB
+from devstack.node import Node
 from devstack.pinned_wheel import Unobtainable
 from devstack.process import ServerFailed, wait_until
 from devstack.stack import DevStack
@@ -100,6 +101,12 @@ def test_a_stack_on_the_same_data_comes_up_where_it_was(tmp_path: Path) -> None:
         assert (stack.etcd_endpoint, stack.source_uri, stack.target_uri) == before
         with Client(stack.target_uri) as client:
             assert client["shop"]["orders"].find_one() == {"_id": 1}
+
+
+def test_a_node_on_the_same_data_has_its_addresses_again(tmp_path: Path) -> None:
+    before, again, other = (Node(name, "127.0.0.1:1", tmp_path, tmp_path / "log") for name in ("n1", "n1", "n2"))
+    assert again.ports == before.ports
+    assert not {*other.ports} & {*before.ports}
 
 
 def test_given_uris_replace_the_embedded_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
