@@ -305,6 +305,19 @@ def test_a_table_that_is_behind_is_shown_as_far_as_it_is(messages: Messages) -> 
     assert messages.read(reader) == ["i5@112", "i4@121"]
 
 
+def test_a_table_whose_create_waits_is_shown_once_it_is_told(messages: Messages) -> None:
+    messages.claim(described())
+    reader = messages.reader()
+    messages.window(100, 120, [insert(A, 101, 1)])
+    messages.mark(120, b=105)
+    assert messages.read(reader) == ["schema shop.a", "i1@101"]
+    messages.apply(CreateTable(name=named("b"), options=Document.of({})), DdlType.CREATE, 105, B)
+    messages.window(105, 130, [insert(B, 106, 2, "b")], described(B, "b", moment(105)))
+    messages.window(120, 130, [insert(A, 121, 3)])
+    messages.mark(130)
+    assert messages.read(reader) == ["create shop.b", "i2@106", "i3@121"]
+
+
 def test_a_reader_never_goes_back_for_an_old_owners_late_mark(messages: Messages) -> None:
     messages.claim(*_BOTH)
     reader = messages.reader()

@@ -126,7 +126,7 @@ OWNER = (
     Fault(
         "a watermark is made from the resolved position",
         "self._sink_chores.mark(status.checkpoint, missing, ",
-        "self._sink_chores.mark(status.resolved or status.checkpoint, behind, ",
+        "self._sink_chores.mark(status.resolved or status.checkpoint, missing, ",
     ),
     Fault(
         "a watermark is made without the stragglers",
