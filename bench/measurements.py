@@ -25,6 +25,7 @@ from bench.figures.many_tables.tables import tables
 from bench.figures.quick_commands import quick_commands
 from bench.figures.quiet_table import quiet_table
 from bench.figures.slices import slices
+from bench.figures.spark_reader import spark_reader
 from bench.figures.sync_points import sync_points
 from bench.result import Figure
 from devstack.stack import DevStack
@@ -37,6 +38,7 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "capped": capped,
     "files": files,
     "kafka": kafka,
+    "spark_reader": spark_reader,
     "slices": slices,
     "initial_copy": initial_copy,
     "large_table": large_table,
