@@ -70,7 +70,8 @@ def pause(
     connection: Connection, ids: ChangefeedsArgument, wait: WaitOption = True, timeout: TimeoutOption = 60.0
 ) -> None:
     """Stop replicating; resume continues at the same position."""
-    _look_up(connection, ids)
+    if len(ids) > 1:
+        _look_up(connection, ids)
     for id in ids:
         connection.ask(connection.changefeeds.PauseChangefeed, pb.PauseChangefeedRequest(id=id))
     for id in ids:
@@ -95,7 +96,8 @@ def resume(
     yes: YesOption = False,
 ) -> None:
     """Resume changefeeds that are paused, failed or finished."""
-    _look_up(connection, ids)
+    if len(ids) > 1 or start is not None:
+        _look_up(connection, ids)
     if start is not None:
         confirm(f"Resume {', '.join(ids)} at {start} instead of the checkpoint?", yes=yes)
     for id in ids:
