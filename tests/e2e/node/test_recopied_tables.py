@@ -78,7 +78,7 @@ def test_tables_are_copied_anew_while_they_are_written_to_and_while_one_is_stopp
     feed.source["items"].create_index("m")
     said = feed.recopy("orders", "--dry-run")
     assert said.startswith(f"{feed.id}.orders is copied anew, beside {feed.id}_to.orders at the target, ")
-    assert [ddl["type"] for ddl in feed.shown("ddl")] == ["createIndexes"]
+    until(lambda: [ddl["type"] for ddl in feed.shown("ddl")] == ["createIndexes"], "the index, and no copy")
     with writing(feed.source, _TABLES):
         feed.recopy("orders", "items", "--yes")
         feed.until_followed("notes", "meanwhile")
