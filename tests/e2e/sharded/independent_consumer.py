@@ -160,7 +160,10 @@ def _rank(message: Message) -> int:
 
 @dataclass(frozen=True)
 class Found:
+    """`whole`: no document was copied behind the mark, at which its table is not known then."""
+
     before_mark: list[Message]
+    whole: bool
 
     @property
     def copied_until(self) -> dict[str, str]:
@@ -192,4 +195,5 @@ def found(lines: Iterable[str], mark: str) -> Found:
         if each["op"] == "b" and each["pos"] <= first.get(each["id"], each)["pos"]:
             first[each["id"]] = each
     begun = [each for id, each in first.items() if id not in created]
-    return Found([each for each in [*begun, *(it for it in messages if it["op"] != "b")] if each["pos"] < mark])
+    whole = all(each["pos"] < mark for each in messages if each["op"] == "r")
+    return Found([each for each in [*begun, *(it for it in messages if it["op"] != "b")] if each["pos"] < mark], whole)

@@ -56,7 +56,7 @@ class MessageSite(Site):
     def until_equal(self) -> None:
         end = f"{end_of(self.cluster).next().to_int():016X}"
         told = lambda: f"the last is {self.mark()}; {self.sluice('changefeed', 'query', 'shop')}"  # noqa: E731
-        until(lambda: self.mark() >= end, f"a watermark at {end} or later", told)
+        until(lambda: self.mark() >= end and self.found().whole, f"a watermark at {end} and behind all copies", told)
         messages = self.found()
         self._consumer = Consumer(BANK, ACCOUNTS * BALANCE)
         self._consumer.take(messages.before_mark, messages.copied_until)
