@@ -142,10 +142,10 @@ def test_each_format(
     assert {json_util.loads(key)["_id"] for key, _ in found} == expected.keys()
     made_by = {"sluice": ("consume", sinks["sluice"]), "bson": ("read", f"file://{tmp_path / 'bson'}")}
     for command, uri in made_by.values():
-        target_client.drop_database(DB)
-        target_client.drop_database("sluice")
         assert "written up to" in site.sluice(command, uri, "--to", target_uri)
         assert site.rows() == content(cluster)
+        target_client.drop_database(DB)
+        target_client.drop_database("sluice")
     for id in sinks:
         site.sluice("changefeed", "remove", id, "--yes")
 

@@ -36,7 +36,7 @@ def test_a_changefeed_is_copied_and_followed_through_executors_on_two_workers(ru
         running.until_replicated()
         for worker in running.spark.workers:
             [executor] = worker.executors
-            assert executor.children(), f"no task has run on {worker.name}"
+            running.until(executor.children, f"a task on {worker.name}")
     assert "identical" in running.sluice("verify", FEED)
 
 
