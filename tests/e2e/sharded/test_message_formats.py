@@ -128,9 +128,10 @@ def test_each_format(
             said = {"id": id, "source": cluster.config.uri, "sink": sink, "filter": {"tables": [f"{DB}.*"]}}
             site.sluice("changefeed", "create", "-", input=yaml.safe_dump(said))
         _changed(router, ddl)
-    end, expected = end_of(cluster), {key: row["v"] for key, row in content(cluster)[_SALES].items()}
+    end = end_of(cluster)
     for id in sinks:
         until(partial(_passed, site, id, str(end)), f"{id} has passed {end}")
+    expected = {key: row["v"] for key, row in content(cluster)[_SALES].items()}
 
     def topics(prefix: str) -> list[Seen]:
         return seen(kafka, f"{prefix}.{_ROWS}", f"{prefix}.{_SALES}")
