@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -22,6 +23,7 @@ _SLOW = ("failed to connect back", "Timed out", "timed out")
 
 def main() -> None:
     how, place, folder = sys.argv[1:]
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # `python3` of the PATH may be one without this source
     builder = SparkSession.builder.master("local[2]")
     settings = {
         "spark.ui.enabled": "false",

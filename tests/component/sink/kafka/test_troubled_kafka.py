@@ -26,7 +26,7 @@ from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.kafka.seen import seen
 from tests.component.sink.vocabulary import A, described, insert
 from tests.e2e.node.topic_judge import judge_topics
-from tests.until import PATIENCE_SECONDS
+from tests.until import PATIENCE_SECONDS, until
 
 Brokers = Callable[..., KafkaBroker]
 _ROWS = 3000
@@ -151,6 +151,7 @@ def test_a_deleted_topic_is_an_error_until_it_is_there_again(kafka: KafkaBroker)
     topic = feed.topics.of(TableName("shop", "a"))
     admin = AdminClient(kafka.client)
     admin.delete_topics([topic], operation_timeout=30)[topic].result(PATIENCE_SECONDS)
+    until(lambda: topic not in admin.list_topics(timeout=PATIENCE_SECONDS).topics)
     feed.writer._facts.forget()
     with pytest.raises(
         SinkRefused, match=r"expected a topic .*, found none; it was deleted, with all messages in it: create it with 6"
