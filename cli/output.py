@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -89,12 +90,29 @@ def print_document(value: Any, output: Output) -> None:
             raise Failure(ExitCode.USAGE, "-o name: the result of this command has no name; use json or yaml")
         print_line(value["id"])
     elif output is Output.YAML:
-        import yaml  # noqa: PLC0415 - most commands print none
-
-        yaml.dump(value, sys.stdout, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, explicit_start=True)
+        many = isinstance(value, list) and len(value) > _MANY
+        sys.stdout.write("---\n" + ("".join(map(_item, value)) if many else _yaml(value)))
     else:
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
     sys.stdout.flush()
+
+
+_MANY = 200
+"""Items of a list. More are read by programs, and PyYAML's block style takes a second for 4,000 tables."""
+
+_EXPONENT = re.compile(r"\de[-+]\d+[],}]")
+
+
+def _item(value: Any) -> str:
+    """A line of JSON, which is YAML except for characters that are not printable and for numbers such as 5e-05."""
+    text = json.dumps(value, ensure_ascii=False)
+    return f"- {text}\n" if text.isprintable() and not _EXPONENT.search(text) else _yaml([value])
+
+
+def _yaml(value: Any) -> str:
+    import yaml  # noqa: PLC0415 - most commands print none
+
+    return str(yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True))
 
 
 def print_line(line: str) -> None:

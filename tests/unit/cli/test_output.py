@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 
 import pytest
+import yaml
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from cli import cells
@@ -40,6 +41,37 @@ def test_a_position_is_exact_and_has_its_time_beside_it() -> None:
     shown = plain(pb.Table(checkpoint="1795224774.9/8264", barrier=""))
     assert (shown["checkpoint"], shown["checkpoint_time"]) == ("1795224774.9/8264", "2026-11-21T01:32:54Z")
     assert (shown["barrier"], shown["barrier_time"]) == ("", None)
+
+
+def test_a_long_list_in_yaml_has_a_line_for_each_item_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [
+        "a",
+        "yes",
+        "1e3",
+        "é",
+        "\U0001f600",
+        "tab\t",
+        "two\nlines",
+        "\x7f",
+        "\x85",
+        "\u2028",
+        'say "no": # 1, {x}',
+        "n" * 2000,
+    ]
+    tables = [pb.Table(id=f"{n:04x}", name=name) for n, name in enumerate(names * 50)]
+    tables[0].lag.FromTimedelta(timedelta(microseconds=50))
+    tables[1].copy.SetInParent()
+    print_messages(tables, (), Output.YAML, empty="none")
+    written = capsys.readouterr().out
+    assert yaml.safe_load(written) == [plain(table) for table in tables]
+    assert written.count("\n- {") > len(tables) / 2
+
+
+def test_a_short_list_in_yaml_has_a_line_for_each_field(capsys: pytest.CaptureFixture[str]) -> None:
+    print_messages([pb.Table(id="1", name="shop.items", state="held")], (), Output.YAML, empty="none")
+    written = capsys.readouterr().out
+    assert written.startswith("---\n- id: '1'\n  name: shop.items\n")
+    assert "\n  state: held\n" in written
 
 
 def test_a_pipe_gets_every_column_whole(capsys: pytest.CaptureFixture[str]) -> None:
