@@ -197,7 +197,8 @@ def update(
     if wait:
         feed = until(connection, id, lambda feed: feed.obeyed, timeout, "updated")
     rest = "; resume it to continue" if feed.desired == pb.DESIRED_STATE_PAUSED else ""
-    _tell(feed, output, f"changefeed {id} updated to version {feed.version}{rest}")
+    done = "unchanged" if feed.version == plan.version else f"updated to version {feed.version}{rest}"
+    _tell(feed, output, f"changefeed {id} {done}")
 
 
 @examples("sluice changefeed export orders > orders.yaml")

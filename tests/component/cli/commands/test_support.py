@@ -70,7 +70,7 @@ def test_an_export_is_taken_back_by_update_and_create(
     file = tmp_path / "feed.yaml"
     file.write_text(exported.stdout)
     updated = server.sluice("changefeed", "update", feed, "-f", str(file), "--yes")
-    assert updated.stdout.splitlines()[0] == "nothing changes", updated.stderr
+    assert updated.stdout.splitlines() == ["nothing changes", f"changefeed {feed} unchanged"], updated.stderr
     server.sluice("changefeed", "remove", feed, "--yes")
     assert server.sluice("changefeed", "create", "-f", str(file)).returncode == 0
     assert server.sluice("changefeed", "export", feed).stdout == exported.stdout
