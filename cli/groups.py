@@ -187,6 +187,18 @@ class CommandGroup(_Readable, TyperGroup):
         found = self._members.get(cmd_name)
         return None if found is None else found.loaded(cmd_name)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        option, known = (
+            "".join(args[:1]).partition("=")[0],
+            [name for each in self.get_params(ctx) for name in each.opts],
+        )
+        if option.startswith("-") and option not in known and not ctx.resilient_parsing:
+            ctx.fail(
+                f"No such option: {option}. Options stand after the command: sluice changefeed list --server HOST:PORT"
+            )
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self._members and (near := get_close_matches(args[0], self._members)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")

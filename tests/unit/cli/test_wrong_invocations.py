@@ -18,6 +18,8 @@ _WRONG: list[tuple[list[str], str]] = [
     (["changefeed", "pause"], "Missing argument 'CHANGEFEED'"),
     (["changefeed", "list", "-o", "xml"], "'xml' is not one of table, wide, name, json, yaml"),
     (["changefeed", "list", "--serve", "a:1"], "No such option"),
+    (["--server", "a:1", "changefeed", "list"], "No such option: --server. Options stand after the command: sluice"),
+    (["changefeed", "--server=a:1", "list"], "No such option: --server. Options stand after the command: sluice"),
     (["changefeed", "create"], "give a configuration file, or --id, --source and --sink"),
     (["changefeed", "create", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
     (["changefeed", "create", "a.yaml", "--config", "b.yaml"], "give one configuration file to create"),
