@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark_sluice.arrow_rows import in_order, positions_of_file, rows_of_file, rows_of_messages
 from pyspark_sluice.batches import DdlStop, by_table, cost_of, next_stop, shared_out, up_to, whole_files, within_files
 from pyspark_sluice.reader_options import BatchLimits, ReaderOptions
-from sluice_client.feed_directory import FeedDirectory, checked
+from sluice_client.feed_directory import FeedDirectory, FeedLife, checked
 from sluice_client.feed_errors import ConfigurationError, NotFoundError
 from sluice_client.feed_reader import NOTHING, MessageGap, Rank, Round, Shown, StoredMessage, Watermark
 from sluice_client.feed_store import open_feed
@@ -55,17 +55,17 @@ class FeedBatches:
         self._options = options
         self._store = open_feed(options.path)
         self._directory = FeedDirectory(self._store)
-        try:
-            self._feed, self._life = self._directory.identity()
-        except NotFoundError as error:
-            raise ConfigurationError([f"path: {error}; name the place that is the sink of the changefeed"]) from None
+        self._life = self._identity()
         self._reader = Reader(self._directory)
         self._looked: Watermark | None = None
         """From where on manifests are known."""
         self._names: tuple[int, Mapping[str, frozenset[str]]] = 0, {}
 
     def newest(self) -> Watermark:
-        return self._directory.mark() or NOTHING
+        """Its changefeed may have been removed, and another one begun in its place: whose it is, is read behind it."""
+        newest = self._directory.mark() or NOTHING
+        self._check_life(self._life, self._identity())
+        return newest
 
     def first(self) -> Watermark:
         """Where a new query begins."""
@@ -135,16 +135,25 @@ class FeedBatches:
 
     def offset(self, mark: Watermark) -> Offset:
         behind = {str(table): pos_of(place) for table, place in sorted(mark.behind.items())}
-        return {"feed": self._feed, "life": self._life, "pos": pos_of(mark.at), "behind": behind}
+        return {**self._life._asdict(), "pos": pos_of(mark.at), "behind": behind}
 
     def mark(self, offset: Offset) -> Watermark:
-        if (offset["feed"], offset["life"]) != (self._feed, self._life):
+        self._check_life(FeedLife(offset["feed"], offset["life"]), self._life)
+        return Watermark.of_fields({"pos": offset["pos"], "tables": offset["behind"]})
+
+    def _identity(self) -> FeedLife:
+        try:
+            return self._directory.identity()
+        except NotFoundError as error:
+            raise ConfigurationError([f"path: {error}; name the place that is the sink of the changefeed"]) from None
+
+    def _check_life(self, read: FeedLife, found: FeedLife) -> None:
+        if read != found:
             problem = (
-                f"path: {self._store} has changefeed {self._feed!r} as it began at {self._life}; the checkpoint of this query is of "
-                f"{offset['feed']!r} as it began at {offset['life']}: read the place that it was made of, or begin with another checkpoint"
+                f"path: {self._store} has changefeed {found.feed!r} as it began at {found.life}, a feed of another life; this query has read "
+                f"{read.feed!r} as it began at {read.life}: read the place that it was made of, or begin with another checkpoint"
             )
             raise ConfigurationError([problem])
-        return Watermark.of_fields({"pos": offset["pos"], "tables": offset["behind"]})
 
     def _plan(self, before: Watermark, now: Watermark) -> RoundPlan:
         """Without what is of other tables."""

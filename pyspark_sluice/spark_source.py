@@ -97,7 +97,8 @@ class FeedTableReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         batches = FeedBatches(self._options)
         first = batches.first()
-        return batches.partitions(first, batches.end(first, batches.newest(), BatchLimits()))
+        found = batches.partitions(first, batches.end(first, batches.newest(), BatchLimits()))
+        return found or [FeedPartition(self._options, [], [])]  # Spark makes one of its own of none
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition)

@@ -16,12 +16,14 @@ from pyspark_sluice.arrow_rows import DDL
 from pyspark_sluice.batches import DdlStop
 from pyspark_sluice.feed_batches import FeedBatches, Offset
 from pyspark_sluice.reader_options import BatchLimits, ReaderOptions
+from pyspark_sluice.spark_source import FeedTableReader
 from sink.ddl import DropTables, RenameTable
 from sluice_client.feed_errors import ConfigurationError
 from sluice_client.feed_reader import MessageGap, StoredMessage
 from sluice_client.pos import pos_of
+from tests.component.pyspark_sluice.feeds import begun_again
 from tests.component.sink.messages import Messages, filed
-from tests.component.sink.vocabulary import A, B, changed, described, insert, moment, named
+from tests.component.sink.vocabulary import LIFE, A, B, changed, described, insert, moment, named
 
 
 @pytest.fixture(params=["parquet", "json", "bson"])
@@ -75,11 +77,14 @@ def _as_read(feed: Messages) -> list[tuple[str, str, str]]:
     )
 
 
-@pytest.mark.parametrize(
+by_limits = pytest.mark.parametrize(
     "limits",
     [BatchLimits(), BatchLimits(rows=1), BatchLimits(rows=7), BatchLimits(bytes=500), BatchLimits(files=1)],
     ids=repr,
 )
+
+
+@by_limits
 def test_the_union_of_all_batches_is_what_a_reader_shows(feed: Messages, tmp_path: Path, limits: BatchLimits) -> None:
     batches = _batches(tmp_path)
     found: list[dict[str, Any]] = []
@@ -93,6 +98,16 @@ def test_the_union_of_all_batches_is_what_a_reader_shows(feed: Messages, tmp_pat
     assert _names(found) == _as_read(feed)
     rows_of_transaction = [row for row in found if row["ts"].timestamp() == 115]
     assert len(rows_of_transaction) == 20
+
+
+@by_limits
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_tables_that_begin_again_are_shown_as_a_reader_shows_them(
+    format: str, tmp_path: Path, limits: BatchLimits
+) -> None:
+    feed, batches = begun_again(f"file://{tmp_path}/feed?format={format}"), _batches(tmp_path)
+    rows = [row for start, end in _ends(batches, limits) for row in _rows(batches, start, end)]
+    assert _names(rows) == _as_read(feed)
 
 
 def test_documents_are_json_and_bson(feed: Messages, tmp_path: Path) -> None:
@@ -150,11 +165,30 @@ def test_bad_input_is_one_message(feed: Messages, tmp_path: Path) -> None:
         FeedBatches(ReaderOptions.parse({"path": f"file://{tmp_path}"}))
     with pytest.raises(ConfigurationError, match=r"'shop.aa' is no table .*do you mean shop.a\?"):
         _batches(tmp_path, tables="shop.aa").first()
-    batches = _batches(tmp_path)
-    [(start, end)] = _ends(batches, BatchLimits())
-    with pytest.raises(ConfigurationError, match="begin with another checkpoint"):
-        batches.mark(start | {"life": "another"})
+    [(start, end)] = _ends(_batches(tmp_path), BatchLimits())
     damaged = max((tmp_path / "feed" / "data").rglob("*.*"), key=lambda path: path.stat().st_size)
     damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
     with pytest.raises(MessageGap, match="the file is damaged: restore it"):
         _rows(_batches(tmp_path), start, end)
+
+
+def test_a_feed_of_another_life_is_not_read_on(feed: Messages, tmp_path: Path) -> None:
+    """By its checkpoint, nor by a query that runs while the place gets another feed."""
+    batches = _batches(tmp_path)
+    [(_, end)] = _ends(batches, BatchLimits())
+    identity = tmp_path / "feed" / "feed.json"
+    identity.write_text(identity.read_text().replace(LIFE, "c/2"))
+    told = r"'orders' as it began at c/2, a feed of another life; .* at c/1: .*begin with another checkpoint"
+    with pytest.raises(ConfigurationError, match=told):
+        _batches(tmp_path).mark(end)
+    with pytest.raises(ConfigurationError, match=told):
+        batches.newest()
+    identity.unlink()
+    with pytest.raises(ConfigurationError, match=r"expected feed.json of a changefeed, found none"):
+        batches.newest()
+
+
+def test_nothing_to_read_is_an_empty_table(feed: Messages, tmp_path: Path) -> None:
+    reader = FeedTableReader(ReaderOptions.parse({"path": f"file://{tmp_path}/feed", "start": "newest"}))
+    [partition] = reader.partitions()
+    assert list(reader.read(partition)) == []

@@ -1,4 +1,7 @@
-"""What a user of Spark does, in a process of its own: `python -m tests.e2e.spark_reader.reading HOW PLACE FOLDER`. Writes what it saw into files of the folder."""
+"""What a user of Spark does, in a process of its own: `python -m tests.e2e.spark_reader.reading HOW PLACE FOLDER`. Writes what it saw into files of the folder.
+
+SPARK_MASTER names a cluster; without it Spark is in the process.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _SLOW = ("failed to connect back", "Timed out", "timed out")
 def main() -> None:
     how, place, folder = sys.argv[1:]
     os.environ["PYSPARK_PYTHON"] = sys.executable  # `python3` of the PATH may be one without this source
-    builder = SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[2]"))
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -37,7 +40,9 @@ def main() -> None:
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    {"tables": _tables, "stream": _stream, "recipes": _recipes}[how](builder.getOrCreate(), place, Path(folder))
+    {"tables": _tables, "stream": _stream, "now": _now, "recipes": _recipes}[how](
+        builder.getOrCreate(), place, Path(folder)
+    )
 
 
 def _tables(spark: SparkSession, place: str, folder: Path) -> None:
@@ -52,9 +57,10 @@ def _tables(spark: SparkSession, place: str, folder: Path) -> None:
         ],
         "refused": lambda: _told(lambda: latest(rows).collect()),
         "nothing": lambda: _told(lambda: read.load(str(folder)).collect()),
+        "newest": lambda: spark.read.format("sluice").option("start", "newest").load(place).count(),
         "option": lambda: _told(lambda: spark.read.format("sluice").option("table", "shop.a").load(place).collect()),
-        "one": lambda: _stream_now(spark, place, folder / "one", "7"),
-        "other": lambda: _stream_now(spark, place, folder / "other", "1000"),
+        "batches": lambda: _two_streams(spark, place, folder),
+        "again": lambda: _again_and_another_life(spark, f"{place}_again", folder),
     }
     (folder / "found.json").write_text(json.dumps({name: _again(step) for name, step in steps.items()}))
 
@@ -79,10 +85,32 @@ def _recipes(spark: SparkSession, place: str, folder: Path) -> None:
             shutil.rmtree(folder / "checkpoints")
 
 
-def _stream_now(spark: SparkSession, place: str, folder: Path, limit: str) -> int:
-    """How many batches there are up to the newest watermark."""
-    _query(spark, place, folder, limit).trigger(availableNow=True).start(str(folder / "rows")).awaitTermination()
-    return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
+def _two_streams(spark: SparkSession, place: str, folder: Path) -> list[int]:
+    """At the same time. How many batches each has up to the newest watermark."""
+    queries = [
+        _query(spark, place, folder / name, limit).trigger(availableNow=True).start(str(folder / name / "rows"))
+        for name, limit in (("one", "7"), ("other", "1000"))
+    ]
+    for query in queries:
+        query.awaitTermination()
+    return [len(list((folder / name / "checkpoint" / "commits").glob("[0-9]*"))) for name in ("one", "other")]
+
+
+def _again_and_another_life(spark: SparkSession, place: str, folder: Path) -> dict[str, object]:
+    """A stream whose tables begin again, and then the changefeed, in the same place."""
+    _now(spark, place, folder / "again", "9")
+    found = sorted((row.ns, row.key) for row in latest(spark.read.format("sluice").load(place)).collect())
+    there = Path(place.removeprefix("file://"))
+    if (other := folder / "another life").exists():
+        shutil.rmtree(there)
+        other.rename(there)
+    return {"latest": found, "another life": _told(lambda: _now(spark, place, folder / "again"))}
+
+
+def _now(spark: SparkSession, place: str, folder: Path, limit: str = "1000") -> None:
+    """What there is. A query goes on where it was."""
+    query = _query(spark, place, folder, limit).trigger(availableNow=True).start(str(folder / "rows"))
+    query.awaitTermination()
 
 
 def _query(spark: SparkSession, place: str, folder: Path, limit: str) -> Any:

@@ -19,6 +19,7 @@ from changefeed.event import DdlType, RowType
 from sink.ddl import DropTables, RenameTable
 from sink.row import RowChange
 from sluice_client.feed_reader import StoredMessage
+from tests.component.pyspark_sluice.feeds import STATE, begun_again
 from tests.component.sink.messages import Messages, filed
 from tests.component.sink.vocabulary import A, B, changed, described, insert, named
 from tests.until import until
@@ -56,6 +57,10 @@ def _as_read(messages: Messages) -> list[list[str]]:
     return sorted(found)
 
 
+def _key(key: int) -> str:
+    return f'{{"_id": {{"$numberInt": "{key}"}}}}'
+
+
 def _read(how: str, place: str, folder: Path) -> None:
     command = [*_READING, how, place, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
@@ -67,20 +72,28 @@ def _read(how: str, place: str, folder: Path) -> None:
 def test_spark_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
     place = f"file://{tmp_path}/feed"
     messages = _shop(place)
+    again = _as_read(begun_again(f"{place}_again?format=parquet"))
+    _shop(f"file://{tmp_path}/another life")
+    (tmp_path / "another life" / "feed.json").write_text('{"v": 1, "feed": "orders", "life": "c/2"}')
     _read("tables", place, tmp_path)
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["rows"] == _committed(tmp_path / "one") == _committed(tmp_path / "other") == _as_read(messages)
-    assert (found["one"], found["other"]) == (5, 1)
+    assert found["batches"] == [5, 1]
+    assert _committed(tmp_path / "again") == again
+    assert found["again"]["latest"] == [[name, _key(key)] for name, key in STATE]
+    assert "as it began at c/2, a feed of another life; this query has read 'orders'" in found["again"]["another life"]
+    assert found["newest"] == 0
     assert found["documents"] == [
         [1, None, ["at: expected string, found int"]],
         [3, None, ["at: expected string, found int"]],
     ]
-    keys = [["shop.a", 1], ["shop.c", 2], ["shop.c", 4], ["shop.c", 6]]
-    assert found["latest"] == [[name, f'{{"_id": {{"$numberInt": "{key}"}}}}'] for name, key in keys]
+    keys = [("shop.a", 1), ("shop.c", 2), ("shop.c", 4), ("shop.c", 6)]
+    assert found["latest"] == [[name, _key(key)] for name, key in keys]
     assert "images: available" in found["refused"]
     assert "expected feed.json of a changefeed, found none" in found["nothing"]
     assert "table: is no option of this source (do you mean tables?)" in found["option"]
-    assert [name for name in ("refused", "nothing", "option") if "\tat org.apache" in found[name]] == []
+    told = [*(found[name] for name in ("refused", "nothing", "option")), found["again"]["another life"]]
+    assert [text for text in told if "\tat org.apache" in text] == []
 
 
 @pytest.mark.soak

@@ -34,8 +34,8 @@ PYSPARK_SLUICE = (
     ),
     Fault(
         "the checkpoint of another life is read on",
-        '        if (offset["feed"], offset["life"]) != (self._feed, self._life):',
-        '        if offset["feed"] != self._feed:',
+        "        if read != found:",
+        "        if read.feed != found.feed:",
         tests=_UNION,
     ),
     Fault(
