@@ -120,6 +120,7 @@ class OneReader:
     scan: Callable[[bytes], Header]
     update_of: Callable[[bytes, Header], bytes]
     about_of: Callable[[bytes, Header], RowAbout]
+    carried: None = None
 
     def reader(self, _: SourceHistory | None) -> RowReader:
         return self.rows

@@ -82,8 +82,8 @@ class RawBatch:
     """Why the only event of this batch lacks its content. It is an error if that event is wanted."""
     silent_until: Position | None = None
     """In the last batch: the stream shows no event from the window's end up to here. None if that is a short stretch."""
-    rows: list[tuple[bytes, Header]] | None = None
-    """The events with their headers, if they were scanned to be put in order."""
+    headers: list[Header] | None = None
+    """Those of the events, if they were scanned to be put in order."""
 
     def scanned(self, scan: Callable[[bytes], Header]) -> Iterable[tuple[bytes, Header]]:
-        return zip(self.events, map(scan, self.events), strict=True) if self.rows is None else self.rows
+        return zip(self.events, map(scan, self.events) if self.headers is None else self.headers, strict=True)

@@ -49,6 +49,10 @@ class RowCapture(Protocol):
     @property
     def about_of(self) -> Callable[[bytes, Header], RowAbout]: ...
 
+    @property
+    def carried(self) -> Callable[[bytes, Header], bytes] | None:
+        """What of an event is given to another process, so that `scan` finds the same header there; None: the event."""
+
     def reader(self, history: SourceHistory | None) -> RowReader:
         """`history`: where the windows that are to be read stand at the shards. Only a sharded source needs it."""
 

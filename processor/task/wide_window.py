@@ -90,7 +90,9 @@ def _routed(
 ) -> Iterator[tuple[int, bytes]]:
     """The events of a slice, each with its bucket."""
     rows = resources.rows_with_images if divided else resources.rows
-    events = early.before(events_of(resources, spec, window, rows))
+    events: Iterable[tuple[bytes, Header]] = early.before(events_of(resources, spec, window, rows))
+    if (carried := rows.carried) is not None:
+        events = ((carried(event, header), header) for event, header in events)
     if divided:
         yield from _divided(resources, events, buckets, divided)
         return

@@ -86,13 +86,20 @@ class MalformedEntry(InvariantError):
 
 
 def scanner(  # noqa: C901 - see `scan`
-    unusual: Callable[[bytes], Header], of_key: Callable[[bytes], bytes] | None = None, *, ids_alone: bool = False
+    unusual: Callable[[bytes], Header],
+    of_key: Callable[[bytes], bytes] | None = None,
+    *,
+    ids_alone: bool = False,
+    alone: tuple[bytes, bytes] | None = None,
 ) -> Callable[[bytes], Header]:
     """The header of an entry, or of an operation that was made into one. Its type is that of a row event, or command, noop or unknown.
 
     `unusual`: for an entry with other fields than usual before the time. `of_key`: for entries of shards, what of a row's key is to be taken; then
-    an entry is unusual also if it may have other fields behind the time, and may have its place as its last one. `ids_alone`: that is the `_id`, so that an insert's key is in its document.
+    an entry is unusual also if it may have other fields behind the time. `ids_alone`: that is the `_id`, so that an insert's key is in its document.
+    `alone`: the place of a row that is the only one of its time, and that of an insert; without it, an entry of a shard may have its place as its last field.
     """
+    first, inserted = alone or (_FIRST, _FIRST)
+    carries = of_key is not None and alone is None
 
     def scan(entry: bytes) -> Header:  # noqa: C901, PLR0911, PLR0912 - in one piece, since each call is a twentieth of it
         at = 4
@@ -116,10 +123,10 @@ def scanner(  # noqa: C901 - see `scan`
             ts, time, behind = _TIME(entry, end)
         except error:
             return unusual(entry)
-        token = _FIRST
+        token = first
         if of_key is not None:
             rest = len(entry) - end
-            if entry.startswith(_SHARD_PLACE, -_SHARD_PLACE_SIZE - 1):
+            if carries and entry.startswith(_SHARD_PLACE, -_SHARD_PLACE_SIZE - 1):
                 token, rest = entry[-_DIGITS - 2 : -2], rest - _SHARD_PLACE_SIZE
             if behind != _PLACE and rest not in _REST_SIZES:
                 return unusual(entry)
@@ -133,6 +140,7 @@ def scanner(  # noqa: C901 - see `scan`
             else:
                 key = entry[o_end + 4 : o2_end] or _key_of(entry, o_at, o_end)
                 key = key if of_key is None else of_key(key)
+            token = inserted if token is first else token
             return _new(Header, (kind, time, token, ns, key, uuid, o_at, o_end, 0, 0, 0, 0, None))
         key = entry[o_at:o_end] if kind == b"delete" else entry[o_end + 4 : o2_end]
         if of_key is not None and kind in ROWS:
@@ -222,9 +230,10 @@ def made_entry(operation: bytes, ts: bytes, index: int, *, upserts: bool, about:
     return document_of([body, *rest])
 
 
-def placed(entry: bytes, place: bytes) -> bytes:
+def placed(entry: bytes, header: Header) -> bytes:
     """An entry of a shard with its place in the cluster's history. See `source/sharded/rows/row_places.py`."""
-    return b"".join(((len(entry) + _SHARD_PLACE_SIZE).to_bytes(4, "little"), entry[4:-1], _SHARD_PLACE, place, b"\0\0"))
+    size = (len(entry) + _SHARD_PLACE_SIZE).to_bytes(4, "little")
+    return b"".join((size, entry[4:-1], _SHARD_PLACE, header.token, b"\0\0"))
 
 
 def about_command(entry: bytes) -> bytes:

@@ -6,33 +6,16 @@ Each row has its place among those of its effective time (`row_places.py`), and 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TypeAlias
 
 from source.raw_row import Header
 
-ShardRow: TypeAlias = tuple[bytes, Header]
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Rows in their order, and their effective times as numbers: millions are compared."""
-
-    times: list[int]
-    rows: list[ShardRow]
-
-    @classmethod
-    def of(cls, rows: list[ShardRow]) -> Stretch:
-        return cls([header[1] for _, header in rows], rows)
-
-    def cut(self, at: int) -> tuple[Stretch, Stretch]:
-        times, rows = self.times, self.rows
-        return Stretch(times[:at], rows[:at]), Stretch(times[at:], rows[at:])
-
-    def followed_by(self, other: Stretch) -> Stretch:
-        return Stretch(self.times + other.times, self.rows + other.rows) if self.times else other
+ShardRow: TypeAlias = tuple[int, bytes, bytes, Header]
+"""Time, place, entry and its header. No two have one time and place, so that they are compared as they are: millions of them."""
+Stretch: TypeAlias = list[ShardRow]
+"""Rows in their order."""
 
 
 def stretches(streams: Iterable[Iterable[Stretch]]) -> Iterator[Stretch]:
@@ -47,9 +30,9 @@ def stretches(streams: Iterable[Iterable[Stretch]]) -> Iterator[Stretch]:
     while True:
         bounds = [bound for shard in shards if (bound := shard.bound()) is not None]
         bound = min(bounds, default=None)
-        found = _in_order([shard.take(bound) for shard in shards])
-        if found.rows:
-            yield found
+        having = [taken for shard in shards if (taken := shard.take(bound))]
+        if having:
+            yield having[0] if len(having) == 1 else sorted(chain.from_iterable(having))
         if bound is None:
             return
         for shard in shards:
@@ -62,34 +45,28 @@ class _ShardStretch:
 
     def __init__(self, shown: Iterator[Stretch]) -> None:
         self._shown = shown
-        self._left: Stretch = Stretch([], [])
+        self._left: Stretch = []
         self._ended = False
         self.more()
 
     def more(self) -> None:
-        found = next((stretch for stretch in self._shown if stretch.rows), None)
+        found = next(filter(None, self._shown), None)
         self._ended = found is None
         if found is not None:
-            self._left = self._left.followed_by(found)
+            self._left = self._left + found if self._left else found
 
     def bound(self) -> int | None:
         """Below it everything is known. None: the shard has no more."""
-        return None if self._ended else self._left.times[-1]
+        return None if self._ended else self._left[-1][0]
 
     def take(self, bound: int | None) -> Stretch:
         """The rows below it."""
-        times = self._left.times
-        taken, self._left = self._left.cut(len(times) if bound is None else bisect_left(times, bound))
-        return taken
+        rows = self._left
+        at = len(rows) if bound is None else first_of(rows, bound)
+        self._left = rows[at:]
+        return rows[:at]
 
 
-def _in_order(of_shards: Sequence[Stretch]) -> Stretch:
-    having = [stretch for stretch in of_shards if stretch.rows]
-    if len(having) <= 1:
-        return having[0] if having else Stretch([], [])
-    return Stretch.of(sorted(chain.from_iterable(stretch.rows for stretch in having), key=_order))
-
-
-def _order(row: ShardRow) -> tuple[object, ...]:
-    """Time and place."""
-    return row[1][1:3]
+def first_of(rows: Stretch, time: int) -> int:
+    """Where those of that time begin, or of a later one."""
+    return bisect_left(rows, (time,))

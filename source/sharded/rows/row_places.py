@@ -25,7 +25,7 @@ from collections.abc import Hashable, Sequence
 from functools import lru_cache
 
 from changefeed.documents.row_key import row_key
-from source.oplog.row_entry import ROWS, placed
+from source.oplog.row_entry import ROWS
 from source.raw_row import Header
 from source.sharded.effective_order import digits_of
 from source.sharded.rows.merge import ShardRow
@@ -33,30 +33,27 @@ from source.stream.change_event import table_name
 
 _STAYS, _PASSES, _ARRIVES = b"01", b"02", b"03"
 _INSERT, _DELETE = b"insert", b"delete"
-_new = tuple.__new__
 
 
 class RowPlaces:
     def __init__(self, shard: str) -> None:
         self._shard = digits_of(shard).encode()
-        self._first = {turn: self._place(turn, 0) for turn in (_STAYS, _ARRIVES)}
 
-    def alone(self, entry: bytes, header: Header) -> ShardRow:
-        """It is the only one of its time there. Called for almost each row."""
-        return _at(entry, header, self._first[_ARRIVES if header[0] == _INSERT else _STAYS])
+    @property
+    def alone(self) -> tuple[bytes, bytes]:
+        """The place of a row that is the only one of its time there, as almost each one is, and that of an insert. The scan of a row gives it."""
+        return self._place(_STAYS, 0), self._place(_ARRIVES, 0)
 
-    def together(self, rows: Sequence[ShardRow]) -> list[ShardRow]:
+    def together(self, rows: Sequence[tuple[bytes, Header]]) -> list[ShardRow]:
         """All of one time there, in the order of the shard. They come back in that of their places."""
         places = [self._place(turn, number) for number, turn in enumerate(_turns([header for _, header in rows]))]
-        found = [_at(entry, header, place) for (entry, header), place in zip(rows, places, strict=True)]
-        return sorted(found, key=lambda row: row[1].token)
+        return sorted(
+            (header.time, place, entry, header._replace(token=place))
+            for (entry, header), place in zip(rows, places, strict=True)
+        )
 
     def _place(self, turn: bytes, number: int) -> bytes:
         return b"%s%s%08X" % (turn, self._shard, number)
-
-
-def _at(entry: bytes, header: Header, place: bytes) -> ShardRow:
-    return placed(entry, place), _new(Header, (*header[:2], place, *header[3:]))
 
 
 def _turns(headers: Sequence[Header]) -> list[bytes]:

@@ -19,16 +19,18 @@ from source.raw_row import Header
 
 FROM_MIGRATE = b"\x08fromMigrate\0\x01"
 _ID = b"_id\0"
-_NOOP = b"noop"
+_INSERT, _NOOP = b"insert", b"noop"
 _MOST_FORMS = 1_000
 
 _new = tuple.__new__
 
 
-def row_scan(ids: Mapping[bytes, bytes], *, whole_keys: bool) -> Callable[[bytes], Header]:
-    """`ids`: the tables of UUIDs that superseded a table's first one. `whole_keys`: with the fields of the shard key."""
+def row_scan(
+    ids: Mapping[bytes, bytes], alone: tuple[bytes, bytes] | None = None, *, whole_keys: bool
+) -> Callable[[bytes], Header]:
+    """`ids`: the tables of UUIDs that superseded a table's first one. `whole_keys`: with the fields of the shard key. `alone`: see `scanner`."""
     of_key, table_of = _whole if whole_keys else id_cut(), ids.get
-    scan = scanner(partial(_unusual, of_key), of_key, ids_alone=not whole_keys)
+    scan = scanner(partial(_unusual, of_key, alone), of_key, ids_alone=not whole_keys, alone=alone)
 
     def scan_named(entry: bytes) -> Header:
         header = scan(entry)
@@ -41,8 +43,10 @@ def row_scan(ids: Mapping[bytes, bytes], *, whole_keys: bool) -> Callable[[bytes
     return scan_named if ids else scan
 
 
-def _unusual(of_key: Callable[[bytes], bytes], entry: bytes) -> Header:
+def _unusual(of_key: Callable[[bytes], bytes], alone: tuple[bytes, bytes] | None, entry: bytes) -> Header:
     header = walk(entry)
+    if alone is not None:
+        header = header._replace(token=alone[header.type == _INSERT])
     if header.type not in ROWS:
         return header
     if from_migrate(entry):

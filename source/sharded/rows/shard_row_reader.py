@@ -6,7 +6,7 @@ beyond, up to `until` (`Prepares.until`). So the commits are looked up first:
     find [a, until)   commitTransaction, of these C in [a, b):          302.40, logged at 302.42
     find [a, b)       everything else, and at each C the operations of its prepare, found by prevOpTime
 
-Entries come as they are but for their places (`row_places.py`), also those that are no write of a user to its owner (`of_user` there): rows that a
+Entries come as they are, their headers with their places (`row_places.py`), also those that are no write of a user to its owner (`of_user` there): rows that a
 migration copies or cleans up (`fromMigrate`), and those of `system.` collections, of which resharding fills one. Each is scanned here, once.
 """
 
@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 
 from changefeed.bson_bytes import elements, fields_of
 from changefeed.cluster_time import ClusterTime
@@ -32,6 +33,8 @@ from source.sharded.rows.row_places import RowPlaces
 from source.sharded.rows.row_scan import from_migrate
 
 _COMMAND = b"command"
+_TYPE, _TIME, _TOKEN = map(itemgetter, range(3))
+"""Of a header."""
 _STRETCH = 1_000
 """Rows that are scanned, merged and taken together: their headers stay in the processor's cache meanwhile."""
 _COMMITS: Mapping[str, object] = {"op": "c", "o.commitTransaction": {"$exists": True}}
@@ -60,17 +63,17 @@ class ShardRowReader:
         self,
         client: Client,
         shard: str,
-        scan: Callable[[bytes], Header],
+        scan: Callable[[tuple[bytes, bytes]], Callable[[bytes], Header]],
         *,
         shares_with: int = 1,
         about: bool = False,
     ) -> None:
-        """`scan`: see `row_scan`. `about`: the operations of transactions say whose they are, and when they were written. `shares_with`: so many shards are read at a time, this one included, and have as many entries in memory as one."""
+        """`scan`: of places of rows alone, see `row_scan`. `about`: the operations of transactions say whose they are, and when they were written. `shares_with`: so many shards are read at a time, this one included, and have as many entries in memory as one."""
         self._client = client
         self._shard = shard
-        self._scan = scan
         self._about = about
         self._places = RowPlaces(shard)
+        self._scan = scan(self._places.alone)
         self._most = max(MOST_ENTRIES // shares_with, _STRETCH)
 
     def read(self, range: RowRange) -> Generator[Stretch, None, None]:
@@ -91,27 +94,25 @@ class ShardRowReader:
             for reply in replies:
                 for piece in _pieces(reply):
                     yield self._in_time(piece, commits)
-        yield Stretch.of(list(self._committed(commits, range.end_ts.to_int())))
+        yield list(self._committed(commits, range.end_ts.to_int()))
 
     def _in_time(self, piece: list[bytes], commits: list[_Commit]) -> Stretch:
         headers = list(map(self._scan, piece))
-        if _COMMAND not in {header[0] for header in headers} and not (
-            commits and commits[-1].ts.to_int() <= headers[-1].time
-        ):
-            return Stretch.of(list(map(self._places.alone, piece, headers)))
-        found: list[ShardRow] = []
+        if _COMMAND not in map(_TYPE, headers) and not (commits and commits[-1].ts.to_int() <= headers[-1].time):
+            return list(zip(map(_TIME, headers), map(_TOKEN, headers), piece, headers, strict=True))
+        found: Stretch = []
         for entry, header in zip(piece, headers, strict=True):
             found += self._committed(commits, header.time)
             rows = [(entry, header)] if header.type != _COMMAND else self._operations(entry)
             while commits and commits[-1].ts.to_int() == header.time:
                 rows += self._made(commits.pop())
             found += self._places.together(rows)
-        return Stretch.of(found)
+        return found
 
     def _committed(self, commits: list[_Commit], before: int) -> Iterator[ShardRow]:
         """What took effect before that time, where no entry stands."""
         while commits and commits[-1].ts.to_int() < before:
-            at_ts, rows = commits[-1].ts, list[ShardRow]()
+            at_ts, rows = commits[-1].ts, list[tuple[bytes, Header]]()
             while commits and commits[-1].ts == at_ts:
                 rows += self._made(commits.pop())
             yield from self._places.together(rows)
@@ -128,13 +129,13 @@ class ShardRowReader:
                     found.append(_Commit(ts, CommandEntry.of(raw)))
         return sorted(found, key=lambda commit: (commit.ts, commit.entry.ts), reverse=True)
 
-    def _operations(self, entry: bytes) -> list[ShardRow]:
+    def _operations(self, entry: bytes) -> list[tuple[bytes, Header]]:
         command = CommandEntry.of(entry)
         if command.visible and not _is_commit(entry) and not from_migrate(entry):
             return list(self._made(_Commit(command.ts, command)))
         return []
 
-    def _made(self, commit: _Commit) -> Iterator[ShardRow]:
+    def _made(self, commit: _Commit) -> Iterator[tuple[bytes, Header]]:
         ts, about = commit.ts.to_int().to_bytes(8, "little"), about_command(commit.entry.entry) if self._about else b""
         for index, (operation, upserts) in enumerate(operations(partial(entry_at, self._client), commit.entry)):
             entry = made_entry(operation, ts, index, upserts=upserts, about=about)

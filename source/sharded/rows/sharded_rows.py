@@ -7,16 +7,17 @@
     sb   101.4 update    104.9 prepared, of 104.9     ─┘
 
 An event's key is its `_id` alone, as a table's shard key may change, unless whole keys are asked for: those of before the change. Its UUID is the
-table's first one. Its place among the events of its time is part of its bytes (`row_places.py`).
+table's first one. Its place among the events of its time (`row_places.py`) is part of its bytes where another process is given them.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 
 import structlog
 from bson.errors import BSONError
@@ -32,7 +33,7 @@ from source.errors import translate
 from source.oplog import row_entry
 from source.raw_row import Header, RawBatch, RowAbout
 from source.sharded.cluster_clients import ClusterClients
-from source.sharded.rows.merge import Stretch, stretches
+from source.sharded.rows.merge import Stretch, first_of, stretches
 from source.sharded.rows.row_scan import row_scan
 from source.sharded.rows.shard_row_reader import RowRange, ShardRowReader
 from source.source import RowReader
@@ -48,11 +49,12 @@ class ShardedRows:
         self._clients = clients
         self._options = options
         self._ids = {bytes.fromhex(uuid): bytes.fromhex(table) for uuid, table in ids.items()}
-        self._scan = row_scan(self._ids, whole_keys=options.whole_keys)
+        self._scan = partial(row_scan, self._ids, whole_keys=options.whole_keys)
+        self._scan_carried = self._scan()
 
     @property
     def scan(self) -> Callable[[bytes], Header]:
-        return self._scan
+        return self._scan_carried
 
     @property
     def update_of(self) -> Callable[[bytes, Header], bytes]:
@@ -61,6 +63,10 @@ class ShardedRows:
     @property
     def about_of(self) -> Callable[[bytes, Header], RowAbout]:
         return row_entry.about_of
+
+    @property
+    def carried(self) -> Callable[[bytes, Header], bytes]:
+        return row_entry.placed
 
     def reader(self, history: SourceHistory | None) -> RowReader:
         of_shards = opened(history)
@@ -76,9 +82,9 @@ class _Reached:
     ts: ClusterTime
     rows: int = 0
 
-    def take(self, times: list[int]) -> None:
-        last = times[-1]
-        new = len(times) - bisect_left(times, last)
+    def take(self, rows: Stretch) -> None:
+        last = rows[-1][0]
+        new = len(rows) - first_of(rows, last)
         self.rows = new + (self.rows if last == self.ts.to_int() else 0)
         self.ts = ClusterTime.from_int(last)
 
@@ -90,7 +96,7 @@ class _WindowOfShards:
         self,
         clients: ClusterClients,
         history: ShardedHistory,
-        scan: Callable[[bytes], Header],
+        scan: Callable[[tuple[bytes, bytes]], Callable[[bytes], Header]],
         options: ReadOptions,
     ) -> None:
         self._clients = clients
@@ -125,12 +131,11 @@ class _WindowOfShards:
         with ExitStack() as stack:
             shards = [stack.enter_context(closing(rows)) for rows in self._shards(reached.ts, window.end)]
             for stretch in stretches(shards):
-                known = min(seen, len(stretch.rows))
-                seen -= known
-                _, new = stretch.cut(known) if known else (None, stretch)
-                if new.rows:
-                    reached.take(new.times)
-                    yield RawBatch([entry for entry, _ in new.rows], Position(reached.ts), rows=new.rows)
+                new = stretch[seen:] if seen else stretch
+                seen -= len(stretch) - len(new)
+                if new:
+                    reached.take(new)
+                    yield RawBatch(list(map(_ENTRY, new)), Position(reached.ts), headers=list(map(_HEADER, new)))
 
     def _shards(self, start_ts: ClusterTime, end: Position) -> Iterator[Generator[Stretch, None, None]]:
         end_ts = end.ts if not end.token or end.token < _FIRST_ROW else end.ts.next()
@@ -155,6 +160,7 @@ class _WindowOfShards:
         return time.monotonic() - failing_since > self._options.patience.total_seconds()
 
 
+_ENTRY, _HEADER = itemgetter(2), itemgetter(3)
 _FIRST_ROW = "01"
 """The least token of a row. Those of DDLs are less."""
 

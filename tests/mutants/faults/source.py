@@ -185,8 +185,8 @@ SOURCE = (
     ),
     Fault(
         "rows of the last time of a shard's stretch are given on with it",
-        "bisect_left(times, bound))\n        return taken",
-        "bisect_left(times, bound + 1))\n        return taken",
+        "if bound is None else first_of(rows, bound)",
+        "if bound is None else first_of(rows, bound + 1)",
     ),
     Fault(
         "a cluster is complete up to an undecided prepare's stream",

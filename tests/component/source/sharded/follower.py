@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -53,10 +54,10 @@ class FollowedRow:
 
 def rows_of(clients: ClusterClients, ranges: Mapping[str, RowRange]) -> Iterator[FollowedRow]:
     """Those of users in their order, each with its whole key."""
-    scan = row_scan({}, whole_keys=True)
+    scan = partial(row_scan, {}, whole_keys=True)
     readers = [ShardRowReader(clients.of(shard), shard, scan).read(range) for shard, range in ranges.items()]
     for stretch in stretches(readers):
-        yield from (FollowedRow(entry, header) for entry, header in stretch.rows if of_user(header))
+        yield from (FollowedRow(entry, header) for _, _, entry, header in stretch if of_user(header))
 
 
 class Follower:

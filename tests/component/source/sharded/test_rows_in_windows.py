@@ -30,7 +30,7 @@ def rows(clients: ClusterClients, history: ShardedHistory, window: Window) -> li
     found = [each for batch in capture.reader(history).read(window) for each in batch.scanned(capture.scan)]
     places = [header.position for _, header in found]
     assert places == sorted(set(places))
-    assert [capture.scan(event) for event, _ in found] == [header for _, header in found]
+    assert [capture.scan(capture.carried(*each)) for each in found] == [header for _, header in found]
     assert all(names_place(Capture.SHARD_OPLOGS, place.token) for place in places)
     return [(header.time, event) for event, header in found]
 

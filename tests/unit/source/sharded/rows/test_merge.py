@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from changefeed.event import RowType
 from changefeed.position import Position
 from sluice_client.pos import pos_of, position_of
+from source.oplog.row_entry import placed
 from source.sharded.effective_order import place_of
 from source.sharded.rows.merge import ShardRow, Stretch, stretches
 from source.sharded.rows.row_places import RowPlaces
@@ -41,7 +42,7 @@ def in_one_order(*rows: ModelRow, chance: random.Random | None = None) -> list[M
     told: dict[Position, ModelRow] = {}
     shards = sorted({each.shard for each in rows})
     streams = [_shown([each for each in rows if each.shard == shard], told, chance) for shard in shards]
-    order = [header.position for stretch in stretches(streams) for _, header in stretch.rows]
+    order = [header.position for stretch in stretches(streams) for *_, header in stretch]
     assert order == sorted(set(told))
     assert len(told) == len(rows)
     texts = [pos_of(each) for each in order]
@@ -60,20 +61,21 @@ def _shown(rows: list[ModelRow], told: dict[Position, ModelRow], chance: random.
     while made:
         size = chance.randrange(4) if chance is not None else 1
         shown, made = made[:size], made[size:]
-        yield Stretch.of([each for of_time in shown for each in of_time])
+        yield [each for of_time in shown for each in of_time]
 
 
 def _at_one_time(rows: list[ModelRow], told: dict[Position, ModelRow]) -> list[ShardRow]:
     places = RowPlaces(rows[0].shard)
     raw = [_entry(each) for each in rows]
     scanned = [(each, SCAN(each)) for each in raw]
-    placed = places.together(scanned)
+    found = places.together(scanned)
     if len(rows) == 1:
-        assert [places.alone(*scanned[0])] == placed
-    for entry, header in placed:
-        assert SCAN(entry) == header, "what is read from the bytes elsewhere"
-        told[header.position] = rows[int(header.token[-8:], 16)]
-    return placed
+        assert row_scan({}, places.alone, whole_keys=False)(raw[0]) == found[0][-1]
+    for time, place, entry, header in found:
+        assert (time, place) == header[1:3]
+        assert SCAN(placed(entry, header)) == header, "what is read from the bytes elsewhere"
+        told[header.position] = rows[int(place[-8:], 16)]
+    return found
 
 
 def _entry(row: ModelRow) -> bytes:
