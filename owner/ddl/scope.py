@@ -246,16 +246,18 @@ def _refuse_new_identity(event: DdlEvent) -> None:
 
 
 def _repeated(event: DdlEvent, tables: SchemaVersions) -> bool:
-    """Shards repeat a create and a drop, and dropDatabase follows the drops of its tables."""
+    """Shards repeat a create and a drop, and dropDatabase follows the drops of its tables. A table that enters the filter has the shard key of the
+    catalog, which may be read after a later DDL has given it.
+    """
     match event.type:
         case DdlType.CREATE:
             return event.id is not None and tables.at(event.id, event.position) is not None
         case DdlType.DROP:
             return _subject(event, tables) is None
-        case DdlType.SHARD_COLLECTION | DdlType.REFINE_SHARD_KEY if (of := _subject(event, tables)) is not None:
-            return of.shard_key is not None and of.shard_key == resharded(of, event).shard_key
         case DdlType.DROP_DATABASE:
             return not any(True for _ in tables.in_database(event.db, event.position))
+        case _ if event.type in SHARDING and (of := _subject(event, tables)) is not None:
+            return of.shard_key is not None and of.shard_key == resharded(of, event).shard_key
         case _:
             return False
 

@@ -152,5 +152,7 @@ def test_a_shard_key_is_told_once_and_to_those_alone_to_whom_it_matters() -> Non
     assert replace(classifier, shard_keys=False).classify(sharded, KNOWN, now) is None
     again = replace(sharded, position=Position(ClusterTime(100, 6)))
     assert classifier.classify(again, KNOWN.apply(sharded), now) is None
-    refined = replace(again, type=DdlType.REFINE_SHARD_KEY, description=Document.of({"shardKey": {"k": 1, "j": 1}}))
-    assert classifier.classify(refined, KNOWN.apply(sharded), now) is not None
+    for type in (DdlType.REFINE_SHARD_KEY, DdlType.RESHARD_COLLECTION):
+        assert classifier.classify(replace(again, type=type), KNOWN.apply(sharded), now) is None
+        other = replace(again, type=type, description=Document.of({"shardKey": {"k": 1, "j": 1}}))
+        assert classifier.classify(other, KNOWN.apply(sharded), now) is not None
