@@ -2,6 +2,7 @@
 
     feed.json                              whose directory it is, by put-create
     data/<node epoch>/<attempt>-<n>.<json|bson>[.gz|.zst]    messages of one task; nobody reads them before a manifest names them
+    data/db=<db>/table=<coll>/dt=<day>/<node epoch>-<attempt>-<n>...    those of one table and day, with layout=hive
     log/<node epoch>/<group>/<number>.json    Manifest, by put-create: THE commit
     log/<node epoch>/<group>-<time>.json      the manifests of that group, a line each; `-end` if the last one is in it
     ddl/<place>.json, ddl/<place>.recopy.<table>.json
@@ -38,9 +39,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import date
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote
 
@@ -81,6 +84,42 @@ def _short(name: str) -> str:
     if len(name) <= _LONGEST:
         return name
     return f"{name[:_KEPT]}-{hashlib.sha256(name.encode()).hexdigest()[:_HASH]}"
+
+
+_HIVE_ESCAPED = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+_DATA_FILE = re.compile(r"\.?(\d+)-[0-9a-f]+-\d+\.")
+_LONGEST_HIVE = 240
+_FIRST_DAY = date(1970, 1, 1).toordinal()
+
+
+def data_stem(epoch: int) -> str:
+    """How the names of a node's data files begin."""
+    return f"{DATA}/{epoch}/"
+
+
+def hive_stem(epoch: int, db: str, coll: str, day: int) -> str:
+    """As `data_stem`, of a table's rows of one day since 1970, where Hive, Spark, DuckDB and pyarrow look for them."""
+    dt = date.fromordinal(_FIRST_DAY + day).isoformat()
+    return f"{DATA}/db={_hive_text(db)}/table={_hive_text(coll)}/dt={dt}/{epoch}-"
+
+
+def _hive_text(name: str) -> str:
+    """Only what Hive escapes: to Spark an escape is a character, and no byte of one. A name that is cut has four bytes a character at most."""
+    escaped = _hive_escaped(name)
+    if len(escaped.encode()) <= _LONGEST_HIVE:
+        return escaped
+    return f"{_hive_escaped(name[:_KEPT])}-{hashlib.sha256(name.encode()).hexdigest()[:_HASH]}"
+
+
+def _hive_escaped(name: str) -> str:
+    return _HIVE_ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", name)
+
+
+def writer_of(data_file: str) -> str:
+    """The epoch of the node that wrote it, or began to; empty if it is nobody's."""
+    _, folder, *_, file = (*data_file.split("/"), data_file.rpartition("/")[2])
+    found = _DATA_FILE.match(file)
+    return folder if folder.isdigit() else found[1] if found else ""
 
 
 def number_name(number: int) -> str:

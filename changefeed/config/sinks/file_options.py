@@ -3,6 +3,7 @@
     file:///srv/orders                                                       JSON lines, compressed
     file:///srv/orders?format=bson&compression=none&commit_interval=10s&file_size=16MiB
     file:///srv/orders?format=parquet                                        rows in columns; DDL and watermarks stay JSON
+    file:///srv/orders?format=parquet&layout=hive                            by table and day, for those who read folders
     s3://orders-archive/shop?region=eu-central-1&format=bson                 the same, in a bucket
 
 `commit_interval`: how long a window of the tables that follow spans at least. Nothing is seen before its window is committed.
@@ -46,6 +47,11 @@ class Compression(StrEnum):
     NONE = "none"
 
 
+class FileLayout(StrEnum):
+    PLAIN = "plain"
+    HIVE = "hive"
+
+
 COMPRESSION_LEVEL = 1
 """Of both: higher ones cost more time than they save bytes in rows."""
 
@@ -57,6 +63,7 @@ class FileSinkOptions:
     compression: Compression = Compression.GZIP
     commit_seconds: int = 60
     file_bytes: int = 64 << 20
+    layout: FileLayout = FileLayout.PLAIN
 
     @classmethod
     def parse(cls, uri: str) -> Self:
@@ -109,8 +116,11 @@ OPTIONS = (
         _seconds,
     ),
     SinkOption("file_size", "64KiB to 4096MiB", "64MiB", "when a task begins its next file", _bytes),
+    SinkOption.one_of(
+        "layout", FileLayout, "plain", "hive: files with rows by table and day, in db=/table=/dt= folders"
+    ),
 )
-_FIELDS = ("format", "compression", "commit_seconds", "file_bytes")
+_FIELDS = ("format", "compression", "commit_seconds", "file_bytes", "layout")
 _READERS = {option.name: (field, option.read) for option, field in zip(OPTIONS, _FIELDS, strict=True)}
 
 

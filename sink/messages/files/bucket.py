@@ -89,8 +89,20 @@ class ObjectBucket(BucketObjects):
         with self._errors(f"{self}: removing {name}"):
             self._client().delete_object(Bucket=self._bucket, Key=self._key(name))
 
-    def tidy(self, folder: str) -> None:
+    def below(self, folder: str) -> Iterator[str]:
+        with self._errors(f"{self}: listing {folder}"):
+            pages = (
+                self._client()
+                .get_paginator("list_objects_v2")
+                .paginate(Bucket=self._bucket, Prefix=self._below(folder))
+            )
+            for page in pages:
+                yield from (each["Key"].removeprefix(self._below("")) for each in page.get("Contents", ()))
+
+    def tidy(self, folder: str, begins: str = "") -> None:
         for key, upload in self._uploads(folder):
+            if not key.rpartition("/")[2].startswith(begins):
+                continue
             with self._errors(f"{self}: removing an upload below {folder}"):
                 try:
                     self._client().abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -66,13 +66,19 @@ class Directory(Folder):
         final = self.path / name
         with self._errors(f"writing {name}"):
             self._make_parent(final)
-            return FileOnDisk(final.open("xb"), final, self._errors)
+            beside = final.with_name(f".{final.name}{_BESIDE}")
+            return FileOnDisk(beside.open("xb"), beside, final, self._errors)
 
     def remove(self, name: str) -> None:
         with self._errors(f"removing {name}"):
             (self.path / name).unlink(missing_ok=True)
 
-    def tidy(self, folder: str) -> None:
+    def below(self, folder: str) -> Iterator[str]:
+        for at, _, names in os.walk(self.path / folder):
+            within = Path(at).relative_to(self.path)
+            yield from (str(within / name) for name in names if not name.startswith(".") or name.endswith(_BESIDE))
+
+    def tidy(self, folder: str, begins: str = "") -> None:  # noqa: ARG002 - `below` shows them
         with suppress(OSError):
             (self.path / folder).rmdir()
 
@@ -86,9 +92,14 @@ class Directory(Folder):
 
 
 class FileOnDisk:
-    def __init__(self, file: BinaryIO, path: Path, errors: Callable[[str], AbstractContextManager[None]]) -> None:
+    """It has its name once it has ended: a reader of folders sees whole files."""
+
+    def __init__(
+        self, file: BinaryIO, beside: Path, final: Path, errors: Callable[[str], AbstractContextManager[None]]
+    ) -> None:
         self._file = file
-        self._path = path
+        self._beside = beside
+        self._path = final
         self._errors = errors
 
     def write(self, content: bytes) -> None:
@@ -99,11 +110,13 @@ class FileOnDisk:
         with self._errors(f"writing {self._path.name}"), self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
+            self._beside.rename(self._path)
             _sync(self._path.parent)
 
     def close(self) -> None:
         with suppress(OSError):
             self._file.close()
+            self._beside.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:

@@ -33,7 +33,7 @@ that nobody needs.
 
     seal      log/<epoch>/<group>/<number>.json, by put-create behind the node's last manifest: under this epoch nothing can be committed any more.
               A new owner does it before all else
-    remove    each file in data/<epoch>/ that no manifest of this epoch names
+    remove    each of its data files that no manifest of this epoch names
     sum up    each complete group of manifests, and the last one of a node that is gone, by put-create: whoever does it writes the same
 
 A node that lives on without its session finds the seal when it commits, and is refused; its window is run again by another node. So it is
@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -87,6 +88,7 @@ from sluice_client.manifest import (
     number_of,
     place_name,
     schema_name,
+    writer_of,
 )
 
 
@@ -299,26 +301,36 @@ class FileLeftovers:
     def sweep(self, gone: Callable[[int], bool]) -> int:
         """`gone`: whether the node of this epoch is. Returns how many files were removed."""
         removed = 0
-        for epoch in self._epochs():
-            if epoch in self._swept:
-                continue
-            if gone(int(epoch)):
-                removed += self._sweep(epoch)
-                self._swept.add(epoch)
-            else:
-                self._sum_up(epoch, _newest_number(self._store, epoch) // GROUP * GROUP)
+        known = self._epochs()
+        over = {epoch for epoch in known if epoch not in self._swept and gone(int(epoch))}
+        for epoch in sorted(set(known) - over - self._swept):
+            self._sum_up(epoch, _newest_number(self._store, epoch) // GROUP * GROUP)
+        for epoch, files in (self._data_files(over, gone) if over else {}).items():
+            removed += self._sweep(epoch, files)
+            self._swept.add(epoch)
         return removed
 
-    def _sweep(self, epoch: str) -> int:
+    def _data_files(self, over: set[str], gone: Callable[[int], bool]) -> Mapping[str, list[str]]:
+        """By epoch. Whoever lists the folders of tables finds nodes there that are gone and have no log, too."""
+        found: defaultdict[str, list[str]] = defaultdict(list, {epoch: [] for epoch in sorted(over)})
+        by_table = not all(map(str.isdigit, self._store.names(DATA)))
+        for folder in [DATA] if by_table else [f"{DATA}/{epoch}" for epoch in sorted(over)]:
+            for name in self._store.below(folder):
+                epoch = writer_of(name)
+                if epoch in found or (epoch and epoch not in self._swept and gone(int(epoch))):
+                    found[epoch].append(name)
+        return found
+
+    def _sweep(self, epoch: str, files: Iterable[str]) -> int:
         self._sum_up(epoch, self._sealed(epoch) + 1, sealed=True)
         sums = self._sums(epoch).values()
         lines = (line for found in sums for line in self._read(found.name(epoch)).splitlines())
         named = {file.name for line in lines for file in Manifest.parse(line).all_files}
-        folder = f"{DATA}/{epoch}"
-        unnamed = [name for name in self._store.names(folder) if f"{folder}/{name}" not in named]
+        unnamed = [name for name in files if name not in named]
         for name in unnamed:
-            self._store.remove(f"{folder}/{name}")
-        self._store.tidy(folder)
+            self._store.remove(name)
+        self._store.tidy(f"{DATA}/{epoch}")
+        self._store.tidy(DATA, f"{epoch}-")
         return len(unnamed)
 
     def _sealed(self, epoch: str) -> int:

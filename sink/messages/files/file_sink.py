@@ -22,7 +22,7 @@ from changefeed.position import Position
 from changefeed.records.status import LetterTotals
 from changefeed.table import TableId, TableName
 from credentials.secret_files import SecretFiles
-from sink.messages.files.data_files import DataWriter, Encoder, data_format
+from sink.messages.files.data_files import Encoder, Origin, RowFiles, data_format, data_writer
 from sink.messages.files.directory import open_store
 from sink.messages.files.feed_log import FeedIdentity, FileCommitter, FileDdlApplier, FileLeftovers, FileMarks
 from sink.messages.files.store import RETRIES, Store
@@ -102,7 +102,7 @@ class FileRowWriter:
     ) -> None:
         format = data_format(feed, options)
         self._encoder = format.encoder
-        self._writer = DataWriter(format, options.file_bytes, store, epoch)
+        self._writer = data_writer(format, options, store, epoch)
         self._permit = permit
 
     def begin(
@@ -119,14 +119,14 @@ class FileRowWriter:
 
 
 class FileRun:
-    def __init__(self, encoder: Encoder[Any], writer: DataWriter[Any], permit: Callable[[], object]) -> None:
+    def __init__(self, encoder: Encoder[Any], writer: RowFiles[Any], permit: Callable[[], object]) -> None:
         self._encoder = encoder
         self._writer = writer
         self._permit = permit
         self._retried = RETRIES.count
 
     def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:  # noqa: ARG002 - a message is the same in a replay
-        return partial(self._write, list(map(self._encoder.change, changes)))
+        return partial(self._write, changes, list(map(self._encoder.change, changes)))
 
     def settle(self) -> WriteResult:
         self._permit()
@@ -140,9 +140,9 @@ class FileRun:
         )
         return WriteResult(tally=tally, receipts=list(receipts))
 
-    def _write(self, messages: Sequence[Any]) -> WriteResult:
+    def _write(self, changes: Sequence[RowChange], messages: Sequence[Any]) -> WriteResult:
         self._permit()
-        self._writer.write(messages)
+        self._writer.write(messages, (Origin(each.table, each.time >> 32, each.size) for each in changes))
         return WriteResult()
 
 
@@ -160,7 +160,7 @@ class FileDocumentLoader:
     ) -> None:
         format = data_format(feed, options)
         self._encoder = format.encoder
-        self._writer = DataWriter(format, options.file_bytes, store, epoch)
+        self._writer = data_writer(format, options, store, epoch)
         self._table = table
         self._permit = permit
 
@@ -173,7 +173,8 @@ class FileDocumentLoader:
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         self._permit()
         copied, table = self._encoder.copied, self._table
-        self._writer.write([copied(table, document, _key(document), read_ts) for document in documents])
+        messages = [copied(table, document, _key(document), read_ts) for document in documents]
+        self._writer.write(messages, (Origin(table, read_ts.seconds, len(document)) for document in documents))
 
     def finish(self) -> tuple[Receipt, ...]:
         return self._writer.finish()

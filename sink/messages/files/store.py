@@ -12,6 +12,7 @@ that nobody else uses, or the same content under the same name.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Protocol
 
 from sluice_client.feed_store import FeedStore
@@ -48,9 +49,12 @@ class Store(FeedStore, Protocol):
     def remove(self, name: str) -> None:
         """The file need not exist."""
 
-    def tidy(self, folder: str) -> None:
-        """Nobody writes here any more: removes what was begun with `new` and never ended, as far as `names` does not show it, and the folder
-        if it is empty.
+    def below(self, folder: str) -> Iterable[str]:
+        """The names of all files in it, at any depth; maybe also those by which files are to be removed that were begun with `new` and never ended."""
+
+    def tidy(self, folder: str, begins: str = "") -> None:
+        """Nobody writes here files any more whose names begin so: removes what was begun with `new` and never ended, as far as `below` does not
+        show it, and the folder if it is empty.
         """
 
 

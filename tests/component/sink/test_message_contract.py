@@ -43,8 +43,12 @@ def messages(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Message
     match request.param:
         case "folder":
             made = filed(f"file://{tmp_path}/orders")
+        case "folder by table":
+            made = filed(f"file://{tmp_path}/orders?layout=hive")
         case "bucket":
             made = filed(request.getfixturevalue("bucket"))
+        case "bucket by table":
+            made = filed(f"{request.getfixturevalue('bucket')}&layout=hive&format=bson")
         case "modelled topics":
             made = in_topics(request.getfixturevalue("model_of_kafka"))
         case _:
@@ -53,7 +57,11 @@ def messages(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Message
         yield made
 
 
-in_a_bucket_too = pytest.mark.parametrize("messages", ["folder", "bucket", "topics", "modelled topics"], indirect=True)
+in_a_bucket_too = pytest.mark.parametrize(
+    "messages",
+    ["folder", "folder by table", "bucket", "bucket by table", "topics", "modelled topics"],
+    indirect=True,
+)
 """What each kind of store has a part in. Beyond that, a bucket differs from a folder below the port of stores, which has a contract of its own."""
 
 

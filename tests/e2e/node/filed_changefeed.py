@@ -76,7 +76,7 @@ class Filed:
         manifests = [json.loads(path.read_text()) for path in self.directory.glob("log/*/*/*.json")]
         receipts = [file for each in manifests for file in each["files"]]
         receipts += [file for each in manifests for copy in each["copies"] for file in copy["files"]]
-        files = {str(path.relative_to(self.directory)) for path in self.directory.glob("data/*/*")}
+        files = {str(path.relative_to(self.directory)) for path in self.directory.glob("data/*/[!.]*")}
         return files - {file["name"] for file in receipts}
 
     def messages(self) -> list[dict[str, Any]]:

@@ -151,7 +151,7 @@ def case(
             gateway = ending.enter_context(Gateway(tmp_path / "gateway", tmp_path / "gateway.log"))
             bucket = database.replace("_", "-")
             make_bucket(gateway.endpoint, bucket)
-            uri = f"s3://{KEY}:{SECRET}@{bucket}/some/prefix?region=us-east-1&endpoint={gateway.endpoint}"
+            uri = f"s3://{KEY}:{SECRET}@{bucket}/some/prefix?region=us-east-1&endpoint={gateway.endpoint}&layout=hive"
             victims["store"] = partial(_kill_and_start, gateway)
             feed = Bucketed(filed, uri, keys=_KEYS)
         if request.param == "topics":

@@ -302,9 +302,21 @@ SINK = (
     ),
     Fault(
         "files of a node that lives are removed",
-        "            if gone(int(epoch)):\n",
-        "            if gone(int(epoch)) or epoch:\n",
+        "if epoch not in self._swept and gone(int(epoch))}",
+        "if epoch not in self._swept}",
         tests=_LEFTOVERS,
+    ),
+    Fault(
+        "files by table of a node that lives are removed",
+        "epoch not in self._swept and gone(int(epoch))):",
+        "epoch not in self._swept):",
+        tests=("tests/component/sink/files/test_hive_layout.py",),
+    ),
+    Fault(
+        "a file by table is open for each table",
+        "        if len(self._open) >= _MOST_OPEN:\n",
+        "        if len(self._open) >= _HELD_BYTES:\n",
+        tests=("tests/component/sink/files/test_hive_layout.py",),
     ),
     Fault(
         "files are removed before their node is sealed",
@@ -314,8 +326,8 @@ SINK = (
     ),
     Fault(
         "a file of a directory is not durable when it is committed",
-        "            self._file.flush()\n            os.fsync(self._file.fileno())\n            _sync(self._path.parent)",
-        "            self._file.flush()",
+        "            os.fsync(self._file.fileno())\n            self._beside.rename(self._path)\n            _sync(self._path.parent)",
+        "            self._beside.rename(self._path)",
         tests=("tests/unit/sink/messages/files/test_directory.py",),
     ),
     Fault(

@@ -24,7 +24,7 @@ def with_messages(options: dict[str, Any], sink: str, random: Random, *, images:
 
 
 def _files(random: Random) -> str:
-    return f"file:///feed?format={random.choice(('json', 'bson'))}&compression=none&commit_interval={random.choice((1, 1, 3))}s"
+    return f"file:///feed?format={random.choice(('json', 'bson&layout=hive'))}&compression=none&commit_interval={random.choice((1, 1, 3))}s"
 
 
 def _topics(random: Random) -> str:

@@ -56,7 +56,10 @@ class ModelStore:
     def remove(self, name: str) -> None:
         self.files.pop(name, None)
 
-    def tidy(self, folder: str) -> None: ...
+    def below(self, folder: str) -> list[str]:
+        return [name for name in self.files if name.startswith(f"{folder}/")]
+
+    def tidy(self, folder: str, begins: str = "") -> None: ...
 
 
 class ModelFile:
@@ -107,7 +110,10 @@ class StoreLine:
     def remove(self, name: str) -> None:
         self.ask(lambda: self._store.remove(name), changes=True)
 
-    def tidy(self, folder: str) -> None: ...
+    def below(self, folder: str) -> list[str]:
+        return self.ask(lambda: self._store.below(folder))
+
+    def tidy(self, folder: str, begins: str = "") -> None: ...
 
     def ask(self, effect: Callable[[], T], *, changes: bool = False) -> T:
         network, machine = self._network, self._network.machine

@@ -56,6 +56,9 @@ def feed(tmp_path: Path) -> Feed:
         "&format=parquet",
         "&format=parquet&compression=gzip",
         "&format=parquet&file_size=64KiB&compression=none",
+        "&layout=hive&file_size=64KiB&compression=none",
+        "&layout=hive&format=bson",
+        "&layout=hive&format=parquet",
     ],
 )
 def test_rows_are_read_in_order_from_each_format(tmp_path: Path, query: str) -> None:

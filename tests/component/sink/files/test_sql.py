@@ -10,6 +10,7 @@ from pathlib import Path
 
 import bson
 import duckdb
+import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
@@ -53,8 +54,9 @@ def _committed(feed: Feed, at: int, rows: list[int], *, table: str = "a") -> Non
     feed.committer().commit(Commit(ranges={id: Window(since, moment(at + 10))}, files=files, tables=(schema,)))
 
 
-def test_a_table_is_found_by_the_name_that_it_has_now(tmp_path: Path) -> None:
-    feed = Feed(f"file://{tmp_path}/orders?format=parquet")
+@pytest.mark.parametrize("layout", ["plain", "hive"])
+def test_a_table_is_found_by_the_name_that_it_has_now(tmp_path: Path, layout: str) -> None:
+    feed = Feed(f"file://{tmp_path}/orders?format=parquet&layout={layout}")
     _committed(feed, 100, [1, 2])
     feed.marks.mark(moment(110))
     assert _state(feed, "shop.a") == [1, 2]

@@ -20,6 +20,7 @@ def test_each_kind_of_sink_is_listed_with_its_options() -> None:
         "compression",
         "commit_interval",
         "file_size",
+        "layout",
     ]
 
 

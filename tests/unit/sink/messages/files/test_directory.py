@@ -11,11 +11,11 @@ from sink.messages.files.directory import Directory
 
 
 class Disk:
-    """Which files and folders were made durable, and what was linked by then."""
+    """Which files and folders were made durable, and what was linked or renamed by then."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []
-        fsync, link = os.fsync, os.link
+        fsync, link, rename = os.fsync, os.link, os.rename
 
         def synced(handle: int) -> None:
             self.done.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().suffix or 'folder'}")
@@ -25,8 +25,13 @@ class Disk:
             self.done.append("link")
             link(source, target)
 
+        def renamed(source: Path, target: Path) -> None:
+            self.done.append("rename")
+            rename(source, target)
+
         monkeypatch.setattr(os, "fsync", synced)  # nothing else shows whether a file would outlive a power cut
         monkeypatch.setattr(os, "link", linked)
+        monkeypatch.setattr(os, "rename", renamed)
 
 
 def test_a_name_stands_for_a_content_that_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,4 +60,4 @@ def test_a_file_of_rows_is_durable_when_it_ends(tmp_path: Path, monkeypatch: pyt
     file.write(b"rows")
     assert disk.done == []
     file.end()
-    assert disk.done == ["sync .json", "sync folder"]
+    assert disk.done == ["sync .part", "rename", "sync folder"]
