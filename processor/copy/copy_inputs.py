@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from changefeed.config.configuration import OnOccupied
-from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records.copy import CopyStage
 from changefeed.records.ddl import DdlRecord, DdlState
@@ -57,7 +56,7 @@ def inputs_of(
         checkpoint=checkpoint,
         barrier=barrier.of(table),
         held_by=holding[0].event if holding else None,
-        ends=any(_ends(record, table) for record in holding),
+        ends=any(table in record.scope.ended for record in holding),
         index_to_come=bool(to_come),
         index_begun=max(begun, default=None),
         running=chunks,
@@ -68,11 +67,6 @@ def inputs_of(
         catching_up=lanes.busy(table),
         parallelism=room + len(chunks),
     )
-
-
-def _ends(record: DdlRecord, table: TableId) -> bool:
-    """Whether the table no longer exists after this DDL. A drop also holds the other tables that have the name downstream."""
-    return table in record.scope.ended or record.event.type is DdlType.LEAVE
 
 
 def may_pass(copy: TableCopy | None, inputs: CopyInputs, furthest: Position, stored: ProcessorView) -> bool:
