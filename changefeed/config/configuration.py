@@ -106,6 +106,10 @@ class DdlOptions(Options):
     ttl: Ttl = Ttl.DEFERRED
 
 
+_OF_DOCUMENTS = {"users": "users", "shard_target": "shards", "sync_points": "snapshots to compare with"}
+"""Options that mean nothing without what a MongoDB has."""
+
+
 class PipelineOptions(Options):
     parallelism: StrictInt = Field(4, ge=1, le=1024, description="write a whole number from 1 to 1024")
     order_by: OrderBy = OrderBy.AUTO
@@ -211,18 +215,15 @@ class Configuration(Options):
             refused.append(
                 "dead_letter: found null, and on_rejected is dead_letter; name a table, for example sluice.rejected"
             )
-        if configuration.users and not configuration.sink_traits.keeps_documents:
-            kind = configuration.sink.scheme
-            refused.append(f"users: found true, and a {kind} has no users; write false, or name a MongoDB as sink")
-        if configuration.shard_target and not configuration.sink_traits.keeps_documents:
-            kind = configuration.sink.scheme
-            refused.append(
-                f"shard_target: found true, and a {kind} has no shards; write false, or name a MongoDB as sink"
-            )
+        if not configuration.sink_traits.keeps_documents:
+            refused += [
+                f"{name}: a {configuration.sink.scheme} has no {lacking}; leave it out, or name a MongoDB as sink"
+                for name, lacking in _OF_DOCUMENTS.items()
+                if getattr(configuration, name)
+            ]
         refused += configuration.senseless_for_messages()
         if configuration.sync_points is not None:
-            scheme = configuration.sink.scheme
-            refused += configuration.sync_points.obstacles(scheme, configuration.delay, configuration.capture)
+            refused += configuration.sync_points.obstacles(configuration.delay, configuration.capture)
         elif configuration.verify.continuous:
             refused.append(
                 "verify.continuous: found true without sync_points, at which both sides are compared; write sync_points: {every: 60s, keep: 1h}, too"

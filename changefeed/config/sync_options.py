@@ -15,7 +15,6 @@ from pydantic import Field, StrictBool, model_validator
 
 from changefeed.capture import Capture
 from changefeed.config.options import Mistake, Options
-from changefeed.config.sinks.sink_traits import traits_of
 from changefeed.config.written_values import Delay, Limit, RateLimit, WrittenDelay
 
 LEAST_EVERY = timedelta(seconds=10)
@@ -39,10 +38,8 @@ class SyncPointOptions(Options):
             raise Mistake(f"found keep: {self.keep}; write at least {self.every}, and at most {_MOST_KEPT} times that")
         return self
 
-    def obstacles(self, sink: str, delay: Delay | None, capture: Capture) -> Iterator[str]:
-        """Why a changefeed can have none, as far as its configuration tells. `sink`: the scheme of its URI."""
-        if not traits_of(sink).keeps_documents:
-            yield f"sync_points: a {sink} has no snapshots to compare with; leave it out, or name a MongoDB as sink"
+    def obstacles(self, delay: Delay | None, capture: Capture) -> Iterator[str]:
+        """Why a changefeed can have none, as far as its source tells."""
         if delay is not None and delay.span >= READABLE_FOR:
             yield (
                 f"sync_points: with delay: {delay} a point is older than the history that the source keeps "

@@ -241,6 +241,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"sink": "blackhole://", "dead_letter": "sluice.rejected"},
         "dead_letter: found a table name; a blackhole:// sink keeps nothing and refuses nothing, leave dead_letter out",
     ),
+    ({"sink": "blackhole://", "users": True}, "users: a blackhole has no users; leave it out, or name a MongoDB as sink"),
+    ({"sink": "blackhole://", "shard_target": True}, "shard_target: a blackhole has no shards; leave it out, or name a MongoDB as sink"),
     ({"pipeline": {"parallelism": "4"}}, "pipeline.parallelism: found '4'; write a whole number from 1 to 1024"),
     ({"pipeline": {"parallelism": 0}}, "pipeline.parallelism: found 0; write a whole number from 1 to 1024"),
     ({"pipeline": {"parallelism": 2.5}}, "pipeline.parallelism: found 2.5; write a whole number from 1 to 1024"),
