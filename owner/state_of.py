@@ -80,7 +80,7 @@ def state_of(
         watching=memory.watching,
         executions=collected.executions,
         still=collected.still,
-        copying=configuration.target is not None and bool(tables.beside or tables.to_copy - known.copied),
+        copying=configuration.target is not None and bool(tables.in_copy(known.copied)),
         entered=memory.entered,
         letters=collected.letters,
         errors=watched.errors,

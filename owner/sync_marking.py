@@ -166,8 +166,7 @@ class SyncMarking:
     def _tables_there(place: Position, known: OwnerView, memory: OwnerMemory) -> TablesThere:
         tables = memory.tables
         assert tables is not None, "expected a memory that follows etcd"
-        aside = dict.fromkeys(tables.to_copy - known.copied, "it is being copied")
-        aside |= dict.fromkeys(tables.beside, "it is being copied anew")
+        aside = dict.fromkeys(tables.in_copy(known.copied), "it is being copied")
         aside |= dict.fromkeys(known.stragglers, "it is stopped, or behind")
         ddls = (record for record in known.records.values() if record.open and not record.background)
         return TablesThere(

@@ -72,6 +72,10 @@ class KnownTables:
         """The tables that begin with a copy."""
         return {table for table, given in self.replicated.items() if given.copy}
 
+    def in_copy(self, copied: AbstractSet[TableId]) -> AbstractSet[TableId]:
+        """Those that the target does not have whole yet, or has as they were before their copy anew. `copied`: whose copy has ended."""
+        return (self.to_copy - copied) | self.beside
+
     def copied_from(self, start: Position) -> AbstractSet[TableId]:
         """Those that begin there with a copy."""
         return {table for table, given in self.replicated.items() if given.copy and given.start == start}
