@@ -1,6 +1,7 @@
 """Rows as Spark takes them: Arrow with the columns of Parquet files, and `ddl`, whatever the messages are stored as.
 
-A row of a DDL, or of the schema with which a table begins (`op` is then `ddl` or `b`), has its message in `ddl`, and no documents.
+A row of a DDL, or of the schema with which a table begins (`op` is then `ddl` or `b`), has its message in `ddl`, and no documents. That of a rename
+also says what the option `tables` leaves out of its table: `"left_out": "before"`, or `"after"`.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ def rows_of_file(name: str, stored: bytes, spans: Spans, wants: Wants) -> Iterat
     yield from _batches(row for row in map(_row, messages) if wants(row["ns"]))
 
 
-def rows_of_messages(messages: Iterable[StoredMessage]) -> Iterator[pa.RecordBatch]:
+def rows_of_messages(messages: Iterable[StoredMessage], wants: Wants) -> Iterator[pa.RecordBatch]:
     """Of DDL and schemas."""
-    yield from _batches(map(_told, messages))
+    yield from _batches(_told(each, wants) for each in messages)
 
 
 def positions_of_file(name: str, stored: bytes, spans: Spans) -> Iterator[str]:
@@ -132,9 +133,11 @@ def _row(message: StoredMessage) -> dict[str, Any]:
     return row
 
 
-def _told(message: StoredMessage) -> dict[str, Any]:
-    fields = message.fields
-    return _head({**fields, "ns": fields.get("ns") or fields.get("db")}) | {DDL: message.json}
+def _told(message: StoredMessage, wants: Wants) -> dict[str, Any]:
+    fields, text = message.fields, message.json
+    if fields.get("type") == "rename" and wants(fields["ns"]) != wants(fields["to"]):
+        text = f'{text.removesuffix("}")}, "left_out": "{"after" if wants(fields["ns"]) else "before"}"}}'
+    return _head({**fields, "ns": fields.get("ns") or fields.get("db")}) | {DDL: text}
 
 
 def _head(fields: Mapping[str, Any]) -> dict[str, Any]:

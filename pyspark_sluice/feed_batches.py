@@ -45,7 +45,7 @@ class FeedPartition(InputPartition):
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         store = open_feed(self.options.path)
-        yield from rows_of_messages(self.told)
+        yield from rows_of_messages(self.told, self.options.wants)
         for file, spans in self.files:
             yield from rows_of_file(file.name, checked(store, file), spans, self.options.wants)
 

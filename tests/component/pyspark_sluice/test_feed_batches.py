@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from changefeed.event import DdlType, RowType
+from devstack.s3.faulty_proxy import Fault, FaultyProxy
 from pyspark_sluice.arrow_rows import DDL
 from pyspark_sluice.batches import DdlStop
 from pyspark_sluice.feed_batches import FeedBatches, Offset
 from pyspark_sluice.reader_options import BatchLimits, ReaderOptions
-from pyspark_sluice.spark_source import FeedTableReader
+from pyspark_sluice.spark_source import FeedTableReader, SluiceReadError
 from sink.ddl import DropTables, RenameTable
 from sluice_client.feed_errors import ConfigurationError
 from sluice_client.feed_reader import MessageGap, StoredMessage
@@ -128,12 +129,17 @@ def test_ordered_rows_of_a_table_are_in_one_partition(feed: Messages, tmp_path: 
 
 
 def test_a_table_is_chosen_by_the_name_that_its_rows_have(feed: Messages, tmp_path: Path) -> None:
-    for name, keys in (("shop.b", [2, 4]), ("shop.c", [6])):
+    for name, keys, left_out in (
+        ("shop.b", [2, 4], "after"),
+        ("shop.c", [6], "before"),
+        ("shop.[bc]", [2, 4, 6], None),
+    ):
         batches = _batches(tmp_path, tables=name)
         [(start, end)] = _ends(batches, BatchLimits())
         rows = _rows(batches, start, end)
         assert [json.loads(row["key"])["_id"]["$numberInt"] for row in rows if row["key"]] == list(map(str, keys))
-        assert sum('"rename"' in (row["ddl"] or "") for row in rows) == 1
+        [rename] = (ddl for row in rows if row[DDL] and (ddl := json.loads(row[DDL])).get("type") == "rename")
+        assert rename.get("left_out") == left_out
 
 
 def test_a_query_stops_before_a_ddl_until_it_is_named(feed: Messages, tmp_path: Path) -> None:
@@ -192,3 +198,18 @@ def test_nothing_to_read_is_an_empty_table(feed: Messages, tmp_path: Path) -> No
     reader = FeedTableReader(ReaderOptions.parse({"path": f"file://{tmp_path}/feed", "start": "newest"}))
     [partition] = reader.partitions()
     assert list(reader.read(partition)) == []
+
+
+@pytest.mark.parametrize("refused", ["list-type=2", "feed.json", "/data/"])
+def test_a_bucket_is_read_as_a_folder_is_and_missing_rights_are_one_message(
+    bucket: str, s3: FaultyProxy, refused: str
+) -> None:
+    feed = begun_again(f"{bucket}&format=parquet")
+    batches = FeedBatches(ReaderOptions.parse({"path": bucket}))
+    [(start, end)] = _ends(batches, BatchLimits())
+    assert _names(_rows(batches, start, end)) == _as_read(feed)
+    s3.watch(lambda request: Fault.REFUSED if refused in request.path else None)
+    reader = FeedTableReader(ReaderOptions.parse({"path": bucket}))
+    told = r"some/prefix: \w+ing .*AccessDenied \(403\): as a test wants; grant the rights that docs/how-to/buckets.md lists$"
+    with pytest.raises(SluiceReadError, match=told):
+        list(reader.read(reader.partitions()[0]))

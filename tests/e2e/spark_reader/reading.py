@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from pyspark_sluice import documents, latest
 
@@ -40,7 +40,7 @@ def main() -> None:
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    {"tables": _tables, "stream": _stream, "now": _now, "recipes": _recipes}[how](
+    {"tables": _tables, "stream": _stream, "now": _now, "refused": _refused, "recipes": _recipes}[how](
         builder.getOrCreate(), place, Path(folder)
     )
 
@@ -56,6 +56,8 @@ def _tables(spark: SparkSession, place: str, folder: Path) -> None:
             for row in documents(rows.where("op = 'i' AND ns = 'shop.a'"), "_id int, at string").collect()
         ],
         "refused": lambda: _told(lambda: latest(rows).collect()),
+        "old name": lambda: latest(_of_table(spark, place, "shop.b")).collect(),
+        "new name": lambda: _told(lambda: latest(_of_table(spark, place, "shop.c")).collect()),
         "nothing": lambda: _told(lambda: read.load(str(folder)).collect()),
         "newest": lambda: spark.read.format("sluice").option("start", "newest").load(place).count(),
         "option": lambda: _told(lambda: spark.read.format("sluice").option("table", "shop.a").load(place).collect()),
@@ -68,6 +70,11 @@ def _tables(spark: SparkSession, place: str, folder: Path) -> None:
 def _stream(spark: SparkSession, place: str, folder: Path) -> None:
     """Until it is ended. What it has is told by another process."""
     _again(lambda: _query(spark, place, folder, "40").start(str(folder / "rows")).awaitTermination())
+
+
+def _refused(spark: SparkSession, place: str, folder: Path) -> None:
+    told = _again(lambda: _told(lambda: spark.read.format("sluice").load(place).collect()))
+    (folder / "found.json").write_text(json.dumps(told))
 
 
 def _recipes(spark: SparkSession, place: str, folder: Path) -> None:
@@ -83,6 +90,10 @@ def _recipes(spark: SparkSession, place: str, folder: Path) -> None:
         if number == 0:
             shutil.copytree(folder / "lake", folder / "lake before")
             shutil.rmtree(folder / "checkpoints")
+
+
+def _of_table(spark: SparkSession, place: str, name: str) -> DataFrame:
+    return spark.read.format("sluice").option("tables", name).load(place)
 
 
 def _two_streams(spark: SparkSession, place: str, folder: Path) -> list[int]:

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from changefeed.event import DdlType, RowType
+from devstack.s3.faulty_proxy import Fault, FaultyProxy
+from devstack.spark.cluster import SparkCluster
 from sink.ddl import DropTables, RenameTable
 from sink.row import RowChange
 from sluice_client.feed_reader import StoredMessage
@@ -25,13 +27,14 @@ from tests.component.sink.vocabulary import A, B, changed, described, insert, na
 from tests.until import until
 
 _READING = [sys.executable, "-m", "tests.e2e.spark_reader.reading"]
+_ROOT = Path(__file__).parents[3]
 _MIDNIGHT = 86_400
 _PATIENCE = 3600.0
 """Proves nothing: beside many neighbours a minute of CPU takes half an hour."""
 
 
 def _shop(place: str) -> Messages:
-    messages = filed(f"{place}?format=parquet")
+    messages = filed(f"{place}{'&' if '?' in place else '?'}format=parquet")
     messages.claim(described(A), described(B, "b"))
     both = described(A), described(B, "b")
     messages.window(100, 110, [insert(A, 101, 1), insert(B, 102, 2, "b"), insert(A, 103, 3)], *both)
@@ -61,9 +64,9 @@ def _key(key: int) -> str:
     return f'{{"_id": {{"$numberInt": "{key}"}}}}'
 
 
-def _read(how: str, place: str, folder: Path) -> None:
-    command = [*_READING, how, place, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+def _read(how: str, place: str, folder: Path, **environment: str) -> None:
+    command, environ = [*_READING, how, place, str(folder)], os.environ | environment
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False, env=environ)
     told = [line for line in done.stderr.splitlines() if not line.startswith("\tat ")]
     assert done.returncode == 0, "\n".join(told[-100:])
 
@@ -83,6 +86,10 @@ def test_spark_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
     assert found["again"]["latest"] == [[name, _key(key)] for name, key in STATE]
     assert "as it began at c/2, a feed of another life; this query has read 'orders'" in found["again"]["another life"]
     assert found["newest"] == 0
+    assert found["old name"] == []
+    assert (
+        "shop.c was shop.b until 0000008300000001.40000000000000, which the option tables leaves" in found["new name"]
+    )
     assert found["documents"] == [
         [1, None, ["at: expected string, found int"]],
         [3, None, ["at: expected string, found int"]],
@@ -92,7 +99,7 @@ def test_spark_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
     assert "images: available" in found["refused"]
     assert "expected feed.json of a changefeed, found none" in found["nothing"]
     assert "table: is no option of this source (do you mean tables?)" in found["option"]
-    told = [*(found[name] for name in ("refused", "nothing", "option")), found["again"]["another life"]]
+    told = [*(found[name] for name in ("refused", "nothing", "option", "new name")), found["again"]["another life"]]
     assert [text for text in told if "\tat org.apache" in text] == []
 
 
@@ -123,6 +130,28 @@ def test_a_query_that_is_killed_goes_on_where_it_was(seed: int, tmp_path: Path) 
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+@pytest.mark.soak
+def test_a_cluster_of_two_workers_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
+    place = f"file://{tmp_path}/feed"
+    messages = _shop(place)
+    with SparkCluster(tmp_path / "spark", cores=1, environment={"PYTHONPATH": str(_ROOT)}) as cluster:
+        _read("now", place, tmp_path, SPARK_MASTER=cluster.url)
+        assert _committed(tmp_path) == _as_read(messages)
+        assert all(list((worker.directory / "work").glob("*/*/stderr")) for worker in cluster.workers)
+
+
+@pytest.mark.soak
+def test_a_stream_reads_a_bucket_and_says_which_rights_it_lacks(bucket: str, s3: FaultyProxy, tmp_path: Path) -> None:
+    messages = _shop(bucket)
+    _read("now", bucket, tmp_path)
+    assert _committed(tmp_path) == _as_read(messages)
+    s3.watch(lambda request: Fault.REFUSED if "/data/" in request.path else None)
+    _read("refused", bucket, tmp_path)
+    told = json.loads((tmp_path / "found.json").read_text())
+    assert "AccessDenied (403): as a test wants; grant the rights that docs/how-to/buckets.md lists" in told
+    assert "\tat org.apache" not in told
 
 
 @pytest.mark.soak
