@@ -39,6 +39,18 @@ PYSPARK_SLUICE = (
         tests=_UNION,
     ),
     Fault(
+        "a feed that gets the place of another is read on by a query that runs",
+        "        self._check_life(self._life, self._identity())\n",
+        "",
+        tests=_UNION,
+    ),
+    Fault(
+        "a rename from a name that is left out is told as any other",
+        'wants(fields["ns"]) != wants(fields["to"])',
+        'wants(fields["ns"]) and not wants(fields["to"])',
+        tests=_UNION,
+    ),
+    Fault(
         "a DDL that the user has seen stops the query again",
         "at <= passed):",
         "at < passed):",
