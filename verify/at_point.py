@@ -19,7 +19,8 @@ from verify.report import Aspect, Outcome, Result
 
 _NOT_THERE = {
     239: "it is older than the history that the server keeps (minSnapshotHistoryWindowInSeconds)",
-    246: "the server cannot read it as of then: it is capped, or a DDL has touched it since",
+    246: "the server cannot read it as of then: it is capped, or a DDL has touched it, or a shard was added or removed, since",
+    250: "chunks of it were merged since, and nobody knows any more who owned them",
 }
 _BUILT = "an index is being built in the background"
 

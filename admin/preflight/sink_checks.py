@@ -14,7 +14,6 @@ from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.live_options import LIVE_IN_SINKS, differing, without_live
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.sinks.message_options import FormatName, Images
-from changefeed.config.sync_options import OF_A_CLUSTER
 from changefeed.config.tables.column_rules import shown_otherwise
 from changefeed.config.written_values import Start
 from changefeed.errors import SinkRefused, SluiceError
@@ -208,12 +207,12 @@ def _sharded_there(configuration: Configuration, names: Sequence[TableName]) -> 
         return list(client["config"]["collections"].find({"_id": {"$in": [str(name) for name in names]}}))
 
 
-def _sync_points(looked: Looked) -> Iterator[str]:
+def sync_points(looked: Looked) -> Iterator[str]:
     """What keeps both sides from being read at one time of the past each."""
     if looked.configuration.sync_points is None:
         return
-    if looked.capture is Capture.SHARD_OPLOGS or looked.source.sharded:
-        yield OF_A_CLUSTER
+    if looked.source.sharded and looked.capture is Capture.CHANGE_STREAM:
+        yield "sync_points: the source names routers, and no read of the past through these was tried; name the config servers, or leave it out"
     if looked.sink.sharded:
         yield "sync_points: the sink is a sharded cluster, and nothing proves at which time all of its shards have the same; leave it out"
     for side, version in (("source", looked.source.version), ("sink", looked.sink.version)):
@@ -284,7 +283,7 @@ def deltas(looked: Looked) -> Iterator[str]:
 PROBLEMS: tuple[Check, ...] = (
     _taken,
     shards,
-    _sync_points,
+    sync_points,
     messages,
     _older,
     _refused,

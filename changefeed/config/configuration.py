@@ -223,7 +223,7 @@ class Configuration(Options):
             ]
         refused += configuration.senseless_for_messages()
         if configuration.sync_points is not None:
-            refused += configuration.sync_points.obstacles(configuration.delay, configuration.capture)
+            refused += configuration.sync_points.obstacles(configuration.delay)
         elif configuration.verify.continuous:
             refused.append(
                 "verify.continuous: found true without sync_points, at which both sides are compared; write sync_points: {every: 60s, keep: 1h}, too"

@@ -13,7 +13,6 @@ from typing import Self
 
 from pydantic import Field, StrictBool, model_validator
 
-from changefeed.capture import Capture
 from changefeed.config.options import Mistake, Options
 from changefeed.config.written_values import Delay, Limit, RateLimit, WrittenDelay
 
@@ -38,15 +37,13 @@ class SyncPointOptions(Options):
             raise Mistake(f"found keep: {self.keep}; write at least {self.every}, and at most {_MOST_KEPT} times that")
         return self
 
-    def obstacles(self, delay: Delay | None, capture: Capture) -> Iterator[str]:
-        """Why a changefeed can have none, as far as its source tells."""
+    def obstacles(self, delay: Delay | None) -> Iterator[str]:
+        """Why a changefeed can have none, as far as its configuration tells."""
         if delay is not None and delay.span >= READABLE_FOR:
             yield (
                 f"sync_points: with delay: {delay} a point is older than the history that the source keeps "
                 f"({int(READABLE_FOR.total_seconds())} s), so nothing could be compared with it; leave one of the two out, or write a shorter delay"
             )
-        if capture is Capture.SHARD_OPLOGS:
-            yield OF_A_CLUSTER
 
 
 _BUDGET = RateLimit(bytes=16 << 20)
@@ -69,6 +66,3 @@ class VerifyOptions(Options):
     def bytes_per_second(self) -> int:
         assert self.budget.bytes is not None, "expected a rate in bytes"
         return self.budget.bytes
-
-
-OF_A_CLUSTER = "sync_points: the source is a sharded cluster, and nothing proves yet that all of its shards can be read at one time of the past; leave it out"

@@ -249,10 +249,18 @@ class ComparedCluster:
     def find(self, schema: TableSchema, options: Mapping[str, Any]) -> Generator[bytes, None, None]:
         """A table that is not there has no documents."""
         capped, not_before = bool(schema.options.decode().get("capped")), ClusterTime(0, 0)
+        concern = options.get("readConcern")
+        past_ts = ClusterTime.from_bson(concern["atClusterTime"]) if concern is not None else None
         with (
             translated(f"reading {schema.name} of the source"),
             owned_find(
-                self._clients, schema.name, options, not_before=not_before, most=_MOST_DOCUMENTS, snapshot=not capped
+                self._clients,
+                schema.name,
+                options,
+                not_before=not_before,
+                most=_MOST_DOCUMENTS,
+                snapshot=past_ts is not None or not capped,
+                past_ts=past_ts,
             ) as replies,
         ):
             for shard, first in replies.first.items():

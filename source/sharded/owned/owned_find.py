@@ -12,12 +12,15 @@ may read the database may ask for it.
 
 The versions come before the time. If a shard takes them, nobody else has become the owner in between. A movePrimary copies the documents of
 a database under the server's own hands: at a time before its end the new primary shard has a part of them.
+
+At a time of the past the config servers are read as of then, too. A shard knows who owned a chunk then, or says that it does not, but shows other
+rows without an error if the table was sharded, resharded, made anew or given another primary shard since, and one that was removed is not asked.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,10 +40,11 @@ from source.sharded.cluster_clients import ClusterClients, reach
 
 STALE = frozenset({13388, 249, 63, 150})
 """StaleConfig, StaleDbVersion, StaleShardVersion, StaleEpoch."""
+_SNAPSHOT_UNAVAILABLE = 246
 _NO_SNAPSHOT = frozenset(
     {
         239,  # SnapshotTooOld
-        246,  # SnapshotUnavailable: the collection came to a shard, or changed there, after that time
+        _SNAPSHOT_UNAVAILABLE,  # the collection came to a shard, or changed there, after that time
     }
 )
 _PATIENCE_SECONDS = 30.0
@@ -76,8 +80,11 @@ def owned_find(
     most: int,
     snapshot: bool = True,
     beside: OwnedReplies | None = None,
+    past_ts: ClusterTime | None = None,
 ) -> Iterator[OwnedReplies]:
     """`arguments` are those of the `find` command. Each shard's first reply is there when this returns.
+
+    `past_ts`: at that time and no other; what cannot be shown as of then is an error with the server's code.
 
     `beside`: at their time and no other, as long as the shards keep it and the table is the same. Without a `snapshot` the documents are of
     that time or later: no server reads a capped collection at an earlier time, and one shard has all of it.
@@ -92,10 +99,15 @@ def owned_find(
                         versions = _versions(clients, table, hosts)
                         if beside is not None and not _same_owners(versions, beside.versions):
                             raise SourceUnavailable(f"{table} was moved since {beside.at_ts}")
-                        at_ts = beside.at_ts if beside is not None else reach(clients, not_before)
+                        if past_ts is not None:
+                            _refuse_changed(clients, table, hosts, versions, past_ts)
+                        at_ts = past_ts or (beside.at_ts if beside is not None else reach(clients, not_before))
                         concern = {"level": "snapshot", "atClusterTime": at_ts.to_bson()} if snapshot else _MAJORITY
                         said = {**arguments, "readConcern": concern}
-                        replies = _asked(clients, table, said, hosts, versions, at_ts, most, attempt)
+                        retried = STALE | _NO_SNAPSHOT if past_ts is None else STALE
+                        replies = _asked(
+                            clients, table, said, hosts, versions, at_ts, attempt, most=most, retried=retried
+                        )
                 except _Stale as stale:
                     if time.monotonic() > give_up_at:
                         raise SourceUnavailable(f"reading {table}: {stale}; it is read again") from stale
@@ -118,8 +130,10 @@ def _asked(
     hosts: Mapping[str, str],
     versions: Mapping[str, Mapping[str, object]],
     at_ts: ClusterTime,
-    most: int,
     stack: ExitStack,
+    *,
+    most: int,
+    retried: Collection[int],
 ) -> OwnedReplies:
     first: dict[str, Found] = {}
     rest: dict[str, Iterator[Found]] = {}
@@ -131,7 +145,7 @@ def _asked(
         try:
             first[shard] = next(replies)
         except OperationFailure as error:
-            if error.code in STALE | _NO_SNAPSHOT:
+            if error.code in retried:
                 raise _Stale(f"shard {shard}: {error_text(error)}") from error
             raise
         rest[shard] = replies
@@ -140,22 +154,36 @@ def _asked(
     return OwnedReplies(at_ts, versions, first, rest)
 
 
+def _refuse_changed(
+    clients: ClusterClients,
+    table: TableName,
+    hosts: Mapping[str, str],
+    versions: Mapping[str, Mapping[str, object]],
+    past_ts: ClusterTime,
+) -> None:
+    then = {"level": "snapshot", "atClusterTime": past_ts.to_bson()}
+    shards = {each["_id"]: each["host"] for each in _of_config(clients, "shards", {}, then, batchSize=10_000)}
+    if not shards.keys() <= hosts.keys():
+        raise OperationFailure(f"a shard was removed since {past_ts}", _SNAPSHOT_UNAVAILABLE)
+    if not _same_owners(versions, _versions(clients, table, shards, then)):
+        raise OperationFailure(f"{table} or its database has changed since {past_ts}", _SNAPSHOT_UNAVAILABLE)
+
+
 def _versions(
-    clients: ClusterClients, table: TableName, hosts: Mapping[str, str]
+    clients: ClusterClients, table: TableName, hosts: Mapping[str, str], concern: Mapping[str, object] = _MAJORITY
 ) -> Mapping[str, Mapping[str, object]]:
     """By shard, what a command for this table carries. Of a sharded table all shards are asked: one may have given its last chunk away just now."""
-    found = _of_config(clients, "collections", {"_id": str(table)}, limit=1)
+    found = _of_config(clients, "collections", {"_id": str(table)}, concern, limit=1)
     if not found or found[0].get("unsplittable"):
-        [*databases] = _of_config(clients, "databases", {"_id": table.db}, limit=1)
+        [*databases] = _of_config(clients, "databases", {"_id": table.db}, concern, limit=1)
         return {
             each["primary"]: {"shardVersion": _NO_VERSION, "databaseVersion": each["version"]} for each in databases
         }
     [collection] = found
     versions: dict[str, Mapping[str, object]] = {}
     for shard in hosts:
-        newest = _of_config(
-            clients, "chunks", {"uuid": collection["uuid"], "shard": shard}, sort={"lastmod": -1}, limit=1
-        )
+        owned = {"uuid": collection["uuid"], "shard": shard}
+        newest = _of_config(clients, "chunks", owned, concern, sort={"lastmod": -1}, limit=1)
         version = {
             "e": collection["lastmodEpoch"],
             "t": collection["timestamp"],
@@ -182,6 +210,8 @@ def _same_owners(now: Mapping[str, Mapping[str, Any]], then: Mapping[str, Mappin
     return kept(now)[:1] == kept(then)[:1]
 
 
-def _of_config(clients: ClusterClients, coll: str, filter: Mapping[str, Any], **more: Any) -> list[dict[str, Any]]:
-    command = {"find": coll, "filter": filter, "readConcern": {"level": "majority"}, **more}
+def _of_config(
+    clients: ClusterClients, coll: str, filter: Mapping[str, Any], concern: Mapping[str, object], **more: Any
+) -> list[dict[str, Any]]:
+    command = {"find": coll, "filter": filter, "readConcern": concern, **more}
     return list(read_command(clients.config, "config", command)["cursor"]["firstBatch"])

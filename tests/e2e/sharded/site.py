@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
+from devstack.sharded.router import ClusterRouter
 from tests.component.node.server_process import Server
 from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, content, indexes
 from tests.until import until
@@ -127,6 +129,35 @@ class Site:
             return not told
 
         until(equal, "the target has the rows that the shards own, and the indexes of all owners", lambda: told)
+
+
+def points_of(target: Client, seen: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The sync points that are not among those seen, the oldest first."""
+    return list(target["sluice"]["sync_points"].find({"feed": "shop", "done": True, "_id": {"$nin": seen}}).sort("_id"))
+
+
+def owned_at(router: ClusterRouter, ns: str, at: Timestamp) -> list[dict[str, Any]]:
+    """By `_id`. All shards are asked: the owners of then may be others than those of now."""
+    db, _, coll = ns.partition(".")
+    concern = {"level": "snapshot", "atClusterTime": at}
+
+    def once() -> list[dict[str, Any]]:
+        route = router.route(ns)
+        shards = [each["_id"] for each in router.known_by_config("shards", {})] if route.collection else route.owners
+        found = (
+            router.wire(each).find(db, coll, readConcern=concern, **router.versions(ns, each))
+            for each in sorted(shards)
+        )
+        return [row for rows in found for row in rows]
+
+    return sorted(router.patient(ns, once), key=lambda row: int(row["_id"]))
+
+
+def replicated_at(target: Client, ns: str, at: Timestamp) -> list[dict[str, Any]]:
+    db, _, coll = ns.partition(".")
+    concern = {"level": "snapshot", "atClusterTime": at}
+    find = {"find": coll, "sort": {"_id": 1}, "readConcern": concern, "batchSize": 10_000}
+    return list(target[db].command(find)["cursor"]["firstBatch"])
 
 
 def difference(what: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:

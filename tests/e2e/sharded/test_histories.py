@@ -20,15 +20,18 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
+from devstack.sharded.router import ClusterRouter
+from devstack.sharded.wire import CommandFailed
 from tests.component.node.server_process import Server
-from tests.component.source.sharded.history import History
+from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, History
 from tests.e2e.sharded.accidents import Accidents
-from tests.e2e.sharded.site import PATIENCE, Site
+from tests.e2e.sharded.site import PATIENCE, Site, owned_at, points_of, replicated_at
 
 pytestmark = [
     pytest.mark.since("5.0"),
@@ -36,6 +39,8 @@ pytestmark = [
 ]
 
 _SHARE_OF_CUTS = 0.2
+_CHANGED_SINCE = (246, 250)
+"""SnapshotUnavailable, StaleChunkHistory: it was resharded, or came to a shard that had nothing of it."""
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +130,58 @@ def follow(site: Site, nodes: list[Server], *, seed: int, steps: int, accidents:
 def test_a_short_history_with_accidents(site: Site, nodes: list[Server]) -> None:
     met = follow(site, nodes, seed=1, steps=4, accidents=2)
     assert met["transactions"] > 0
+
+
+@pytest.mark.soak
+def test_at_each_sync_point_both_sides_are_the_same(site: Site, nodes: list[Server], target_client: Client) -> None:
+    """All tables by continuous verification, and the bank by its sum and by a reader of the test."""
+    history = History(site.cluster, seed=5, steps=3 * STEPS)
+    history.prepare()
+    site.create(sync_points={"every": "10s"}, verify={"continuous": True})
+    seen: list[str] = []
+    met: Counter[str] = Counter()
+    running = threading.Thread(target=history.run)
+    running.start()
+    try:
+        with site.cluster.router() as router:
+            while running.is_alive():
+                running.join(1)
+                for point in points_of(target_client, seen):
+                    seen.append(point["_id"])
+                    met.update(_looked_at(point, router, target_client))
+                if len(seen) == 3:
+                    nodes[0].kill()
+                    nodes[0].start()
+                    nodes[0].until_ready()
+    finally:
+        running.join()
+    history.last_write()
+    site.until_equal()
+    verified = [point["verified"] for point in points_of(target_client) if "verified" in point]
+    met["documents"] = sum(each["documents"] for each in verified)
+    log.info("%s points: %s; %s, %s transactions", len(seen), dict(met), Counter(history.done), history.transactions)
+    assert history.errors == []
+    assert [each for each in verified if each["different"]] == []
+    assert met["compared"] > len(seen) / 2
+    assert met["documents"] > 0
+
+
+def _looked_at(point: dict[str, Any], router: ClusterRouter, target: Client) -> Iterator[str]:
+    if any(BANK in table["target"] for table in point["except"]):
+        yield "excepted"
+        return
+    there = replicated_at(target, BANK, point["target"]["at"])
+    assert (len(there), sum(row["balance"] for row in there)) == (ACCOUNTS, ACCOUNTS * BALANCE), point
+    yield "sum"
+    try:
+        here = owned_at(router, BANK, point["source"]["at"])
+    except CommandFailed as error:
+        if error.code not in _CHANGED_SINCE:
+            raise
+        yield f"not readable any more: {error.reply.get('codeName')}"
+        return
+    assert there == here, point
+    yield "compared"
 
 
 @pytest.mark.soak

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +18,11 @@ from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
-from devstack.sharded.wire import MAJORITY
+from devstack.sharded.wire import MAJORITY, CommandFailed
 from source.sharded.cluster_clients import ClusterClients, reach_newest
 from tests.component.node.server_process import Server
 from tests.component.source.odd_texts import no_utf8
-from tests.e2e.sharded.site import PATIENCE, Site
+from tests.e2e.sharded.site import PATIENCE, Site, owned_at, points_of, replicated_at
 from tests.until import until
 
 pytestmark = [
@@ -90,6 +94,65 @@ def test_ddl_and_moves_are_followed(site: Site, cluster: ShardedCluster) -> None
         router.update("shop.plain", {"_id": 8}, {"$set": {"v": 8}})
         router.update("shop.sales", {"_id": 8, "b": 8}, {"$set": {"v": 8}})
         site.until_equal()
+
+
+def test_at_a_sync_point_the_target_is_what_all_shards_own(
+    site: Site, cluster: ShardedCluster, target_client: Client, node: Server
+) -> None:
+    accounts, plain, over = "shop.accounts", "shop.plain", threading.Event()
+    key: list[dict[str, Any]] = [{"_id": number, "k": number} for number in range(20)]
+
+    def transfer() -> None:
+        """Between the shards, as long as the test looks."""
+        with cluster.router() as router:
+            for number in count():
+                if over.wait(0.02):
+                    return
+                transaction = router.transaction()
+                try:
+                    transaction.update(accounts, key[number % 10], {"$inc": {"balance": -1}})
+                    transaction.update(
+                        plain if number % 3 else accounts, key[10 + number % 10], {"$inc": {"balance": 1}}
+                    )
+                    transaction.commit()
+                except CommandFailed:  # a chunk moves
+                    list(transaction.abort())
+                    router.refresh()
+
+    def whole() -> list[dict[str, Any]]:
+        return [point for point in points_of(target_client) if not point["except"]]
+
+    with cluster.router() as router, ThreadPoolExecutor(1) as threads:
+        ddl = ClusterDdl(router)
+        ddl.create_database("shop", primary="sb")
+        ddl.shard(accounts, {"k": 1})
+        ddl.split(accounts, {"k": 10})
+        ddl.move(accounts, {"k": 1}, "sa")
+        router.refresh()
+        for row in key:
+            for ns in (accounts, plain):
+                router.insert(ns, {**row, "balance": 100})
+        site.create(sync_points={"every": "10s"})
+        transfers = threads.submit(transfer)
+        try:
+            until(whole, "a point of all tables")
+            ddl.move(accounts, {"k": 1}, "sb", wait_for_delete=True)
+            before = len(whole())
+            node.sluice("changefeed", "sync-now", "shop")
+            until(lambda: len(whole()) > before, "another one")
+            at = str(whole()[-1]["source"]["at"].time)
+            verified = json.loads(site.sluice("verify", "shop", "--at", at, "-o", "json"))
+            ddl.move(accounts, {"k": 1}, "sa", wait_for_delete=True)
+            for point in whole():
+                found = {ns: replicated_at(target_client, ns, point["target"]["at"]) for ns in (accounts, plain)}
+                for ns, rows in found.items():
+                    assert rows == owned_at(router, ns, point["source"]["at"]), (ns, point)
+                assert sum(row["balance"] for rows in found.values() for row in rows) == 2 * 20 * 100
+        finally:
+            over.set()
+        transfers.result()
+    assert {table["name"]: table["outcome"] for table in verified["tables"]} == {accounts: "equal", plain: "equal"}
+    assert any(row["balance"] != 100 for row in found[plain])
 
 
 def test_a_start_in_the_past_finds_the_tables_of_that_time(

@@ -75,4 +75,5 @@ def test_what_a_server_cannot_read_as_of_then_is_told_from_other_errors() -> Non
 
     assert "capped" in unreadable(raised(246))
     assert "history" in unreadable(raised(239))
+    assert "merged" in unreadable(raised(250))
     assert not unreadable(raised(11602))
