@@ -9,15 +9,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from bson.binary import UUID_SUBTYPE, Binary
+from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import OperationFailure
 
 from devstack.mongodb.server import Client
+from devstack.sharded.wire import CommandFailed, Wire
 from tests.component.node.server_process import Server
 from tests.until import until
 
@@ -64,15 +69,24 @@ class Writers:
             self._errors.append(error)
 
     def _move_money(self, client: Client) -> None:
-        choice = random.Random(7)
-        tables = [client[self.database]["checking"], client[self.database]["savings"]]
-        while not self._over.is_set():
-            with client.start_session() as session, suppress(PyMongoError), session.start_transaction():
-                for table, more in zip(choice.sample(tables, 2), (-1, 1), strict=True):
-                    change = {"$inc": {"balance": more}, "$set": {"last": self.transfers}}
-                    table.update_one({"_id": choice.randrange(_ACCOUNTS)}, change, session=session)
-            self.transfers += 1
-            self._over.wait(self.pause)
+        """By a plain connection: a driver takes four times as much of the machine that it shares with Sluice."""
+        choice, address = random.Random(7), client.address
+        assert address is not None
+        session = {"lsid": {"id": Binary(uuid4().bytes, UUID_SUBTYPE)}, "autocommit": False}
+        with Wire(address[1]) as wire:
+            for number in count(1):
+                if self._over.wait(self.pause):
+                    return
+                fields: dict[str, Any] = {**session, "txnNumber": Int64(number)}
+                begin = {"startTransaction": True}
+                with suppress(CommandFailed):  # the next number aborts it
+                    for table, more in zip(choice.sample(["checking", "savings"], 2), (-1, 1), strict=True):
+                        change = {"$inc": {"balance": more}, "$set": {"last": number}}
+                        update = {"q": {"_id": choice.randrange(_ACCOUNTS)}, "u": change}
+                        wire.command(self.database, {"update": table, "updates": [update], **fields, **begin})
+                        begin = {}
+                    wire.command("admin", {"commitTransaction": 1, **fields})
+                    self.transfers += 1
 
     def _change_schema(self, client: Client) -> None:
         database = client[self.database]
