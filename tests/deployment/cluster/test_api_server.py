@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from base64 import b64decode
 from collections.abc import Iterator
@@ -22,31 +23,41 @@ pytestmark = pytest.mark.kubernetes
 
 _CHART = Path(__file__).parents[3] / "helm" / "sluice"
 _CORE = {"Namespace", "Pod", "Service", "ServiceAccount", "ConfigMap", "Secret"}
-_PLURALS = {"NetworkPolicy": "networkpolicies"}
-_MONITORING = ("PrometheusRule", "ServiceMonitor")
+_PLURALS = {"Ingress": "ingresses", "NetworkPolicy": "networkpolicies"}
+_MONITORING, _GATEWAY = "monitoring.coreos.com", "gateway.networking.k8s.io"
+_BITS = {"K": 10, "M": 20, "G": 30}
+_CUSTOM = {
+    "PodMonitor": _MONITORING,
+    "PrometheusRule": _MONITORING,
+    "ServiceMonitor": _MONITORING,
+    "GRPCRoute": _GATEWAY,
+}
 
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """With the kinds of the Prometheus operator, whatever they contain."""
+    """With the kinds of the Prometheus operator and of the Gateway API, whatever they contain."""
     directory = tmp_path_factory.mktemp("kubernetes")
     with EtcdServer(directory / "etcd", directory / "etcd.log") as etcd, ApiServer(directory, etcd.endpoint) as server:
-        for kind in _MONITORING:
-            server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(kind))
-        for kind in _MONITORING:
-            server.wait_for(f"/apis/monitoring.coreos.com/v1/{_plural(kind)}")
+        for kind, group in _CUSTOM.items():
+            server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(kind, group))
+        for kind, group in _CUSTOM.items():
+            server.wait_for(f"/apis/{group}/v1/{_plural(kind)}")
         yield server
 
 
-def _definition(kind: str) -> Manifest:
+def _definition(kind: str, group: str) -> Manifest:
     plural = _plural(kind)
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.monitoring.coreos.com"},
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},  # asked for in groups of k8s.io
+        },
         "spec": {
-            "group": "monitoring.coreos.com",
+            "group": group,
             "scope": "Namespaced",
             "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
             "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
@@ -144,8 +155,13 @@ def _missing(given: Any, stored: Any, path: str) -> Iterator[str]:
     elif isinstance(given, list) and isinstance(stored, list) and len(given) == len(stored):
         for number, (one, other) in enumerate(zip(given, stored, strict=True)):
             yield from _missing(one, other, f"{path}[{number}]")
-    elif str(given) != str(stored):
+    elif _plain(given) != _plain(stored):
         yield f"{path}: given {json.dumps(given)}, stored {json.dumps(stored)}"
+
+
+def _plain(value: Any) -> str:
+    size = re.fullmatch(r"(\d+)([KMG])i", str(value))
+    return str(int(size[1]) << _BITS[size[2]]) if size else str(value)
 
 
 def _namespace(name: str) -> str:
