@@ -62,7 +62,7 @@ def documents(rows: DataFrame, schema: StructType | str) -> DataFrame:
             f"schema: expected fields such as 'total double, address struct<city: string>', found {schema!r}"
         )
     shape = StructType([StructField("document", wanted), StructField("_errors", ArrayType(StringType()))])
-    fit = f.udf(lambda raw: None if raw is None else fitted(bytes(raw), wanted), shape)
+    fit = f.udf(lambda raw: None if raw is None else fitted(bytes(raw), wanted), shape, useArrow=False)
     return rows.withColumn("_fitted", fit("after_bson")).select(*rows.columns, "_fitted.document", "_fitted._errors")
 
 

@@ -133,6 +133,7 @@ def test_a_query_that_is_killed_goes_on_where_it_was(seed: int, tmp_path: Path) 
 
 
 @pytest.mark.soak
+@pytest.mark.costly("starts a master and two workers of Spark")
 def test_a_cluster_of_two_workers_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
     place = f"file://{tmp_path}/feed"
     messages = _shop(place)
