@@ -48,7 +48,8 @@ Wants = Callable[[str], bool]
 def rows_of_file(name: str, stored: bytes, spans: Spans, wants: Wants) -> Iterator[pa.RecordBatch]:
     if name.endswith(".parquet"):
         for batch in pq.ParquetFile(pa.BufferReader(stored)).iter_batches(_BATCH_ROWS, columns=SCHEMA.names):
-            yield _with_ddl(batch.filter(_shown(batch, spans, wants)))
+            shown = _shown(batch, spans, wants)
+            yield _with_ddl(batch if pc.all(shown).as_py() else batch.filter(shown))
         return
     messages = (each for each in stored_messages(name, stored) if _is_shown(each, spans))
     yield from _batches(row for row in map(_row, messages) if wants(row["ns"]))

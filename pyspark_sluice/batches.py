@@ -26,7 +26,7 @@ from sluice_client.position import Position, TableId
 
 _TIME = 16
 """Characters of a pos that are the cluster time."""
-PARTITION_BYTES, MOST_PARTITIONS = 32 << 20, 256
+PARTITION_BYTES, PARTITION_ROWS, MOST_PARTITIONS = 32 << 20, 50_000, 256
 _STOPS = frozenset({"drop", "dropDatabase", "rename", "recopy"})
 
 
@@ -132,17 +132,18 @@ def next_stop(ready: Iterable[Shown], before: Watermark, passed: Position | None
 
 
 def shared_out(files: Mapping[str, FileSpans]) -> list[list[FileSpans]]:
-    """Into partitions: few enough for a driver, of about one size."""
+    """Into partitions: few enough for a driver, of about one size. Rows that are like each other take few bytes, and as much time."""
     ordered = sorted(files.values(), key=lambda each: (cost_of(each).start, each.file.name))
-    most = max(PARTITION_BYTES, 2 * sum(each.file.bytes for each in ordered) // MOST_PARTITIONS + 1)
+    shares = [max(each.file.bytes / PARTITION_BYTES, each.file.rows / PARTITION_ROWS) for each in ordered]
+    most = max(1.0, 2 * sum(shares) / MOST_PARTITIONS)
     parts: list[list[FileSpans]] = []
     size = most
-    for each in ordered:
-        if size + each.file.bytes > most:
+    for each, share in zip(ordered, shares, strict=True):
+        if size + share > most:
             parts.append([])
             size = 0
         parts[-1].append(each)
-        size += each.file.bytes
+        size += share
     return parts
 
 

@@ -125,8 +125,10 @@ class FeedBatches:
             return [
                 FeedPartition(self._options, files.get(each, []), by[each]) for each in sorted(files.keys() | by.keys())
             ]
-        parts = [FeedPartition(self._options, files, []) for files in shared_out(plan.files)]
-        return [FeedPartition(self._options, [], [message for _, message in told]), *parts] if told else parts
+        parts = [FeedPartition(self._options, files, []) for files in shared_out(plan.files) or [[]][: len(told)]]
+        if told:
+            parts[0].told = [message for _, message in told]
+        return parts
 
     def passed(self, mark: Watermark) -> None:
         """No batch will begin before it."""

@@ -6,6 +6,7 @@ import pytest
 
 from pyspark_sluice.batches import (
     PARTITION_BYTES,
+    PARTITION_ROWS,
     FileCost,
     by_table,
     next_stop,
@@ -111,14 +112,15 @@ def test_a_query_stops_at_the_first_ddl_that_changes_which_rows_a_table_has() ->
     assert next_stop(ready, Watermark(_at(7, 0)), _at(9, 0)) is None
 
 
-def _file(name: str, size: int, *tables: str) -> FileSpans:
+def _file(name: str, size: int, *tables: str, rows: int = 1) -> FileSpans:
     spans = {table: [Span(_pos(1), _pos(9))] for table in tables}
-    return FileSpans(Receipt(name=name, rows=1, bytes=size, crc32=0), spans)
+    return FileSpans(Receipt(name=name, rows=rows, bytes=size, crc32=0), spans)
 
 
 def test_partitions_are_of_about_one_size() -> None:
     files = {name: _file(name, size, "u") for name, size in (("a", PARTITION_BYTES), ("b", 1), ("c", 1))}
-    assert [[each.file.name for each in part] for part in shared_out(files)] == [["a"], ["b", "c"]]
+    files["d"] = _file("d", 1, "u", rows=PARTITION_ROWS)
+    assert [[each.file.name for each in part] for part in shared_out(files)] == [["a"], ["b", "c"], ["d"]]
     many = {f"{number:04}": _file(f"{number:04}", PARTITION_BYTES, "u") for number in range(1000)}
     assert len(shared_out(many)) <= 256
     assert sum(map(len, shared_out(many))) == 1000
