@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterable, Iterator
 from multiprocessing.pool import Pool
 from random import SystemRandom
+from typing import Any
 
 import pytest
 
@@ -37,14 +38,20 @@ def test_a_sharded_source_is_replicated_like_any(pool: Pool) -> None:
     assert not red, red
 
 
+def test_sync_points_of_a_sharded_source_are_true(pool: Pool) -> None:
+    red = _red(many(pool, range(3), sharded=True, synced=True, sink="mongodb"))
+    assert not red, red
+
+
 @pytest.mark.soak
 def test_seeds_that_nobody_has_seen_are_well(pool: Pool) -> None:
     assert not (red := _red(many(pool, _unseen(), sharded=False))), red
 
 
 @pytest.mark.soak
-def test_seeds_of_a_sharded_source_that_nobody_has_seen_are_well(pool: Pool) -> None:
-    assert not (red := _red(many(pool, _unseen(), sharded=True))), red
+@pytest.mark.parametrize("mode", [{}, {"synced": True, "sink": "mongodb"}])
+def test_seeds_of_a_sharded_source_that_nobody_has_seen_are_well(pool: Pool, mode: dict[str, Any]) -> None:
+    assert not (red := _red(many(pool, _unseen(), sharded=True, **mode))), red
 
 
 def _unseen() -> range:

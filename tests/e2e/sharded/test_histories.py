@@ -32,6 +32,7 @@ from tests.component.node.server_process import Server
 from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, History
 from tests.e2e.sharded.accidents import Accidents
 from tests.e2e.sharded.site import PATIENCE, Site, owned_at, points_of, replicated_at
+from tests.until import until
 
 pytestmark = [
     pytest.mark.since("5.0"),
@@ -135,9 +136,10 @@ def test_a_short_history_with_accidents(site: Site, nodes: list[Server]) -> None
 @pytest.mark.soak
 def test_at_each_sync_point_both_sides_are_the_same(site: Site, nodes: list[Server], target_client: Client) -> None:
     """All tables by continuous verification, and the bank by its sum and by a reader of the test."""
-    history = History(site.cluster, seed=5, steps=3 * STEPS)
+    history = History(site.cluster, seed=5, steps=10 * STEPS)
     history.prepare()
     site.create(sync_points={"every": "10s"}, verify={"continuous": True})
+    until(lambda: points_of(target_client), "the first point")
     seen: list[str] = []
     met: Counter[str] = Counter()
     running = threading.Thread(target=history.run)
@@ -149,7 +151,8 @@ def test_at_each_sync_point_both_sides_are_the_same(site: Site, nodes: list[Serv
                 for point in points_of(target_client, seen):
                     seen.append(point["_id"])
                     met.update(_looked_at(point, router, target_client))
-                if len(seen) == 3:
+                if len(seen) >= 3 and not met["killed"]:
+                    met["killed"] += 1
                     nodes[0].kill()
                     nodes[0].start()
                     nodes[0].until_ready()
