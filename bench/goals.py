@@ -29,6 +29,8 @@ GOALS = {
     "sync_points_held": Goal(most=3),
     "verify_at_a_point": Goal(ratio=1),
     "continuous_verification": Goal(most=16),
+    "spark_stream": Goal(ratio=5),
+    "spark_read": Goal(ratio=0.5),
     "sluice_help": Goal(most=200),
     "changefeed_query": Goal(most=350),
 }

@@ -1,5 +1,6 @@
 """`spark_reader`: a stream of Spark reads changes from Parquet files, compared with a change stream that is handed to Spark, batch by batch, and with
-Spark's own reading of the same files.
+Spark's own reading of the same files. All that Spark does is measured, the start of a query too. The change stream reads a part of the changes: it
+has no start to speak of, and takes as long for each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sink.messages.files.directory import Directory
 from sluice_client.feed_directory import FeedDirectory
 from source.connection import Client, connect
 
-_EVENTS, _BATCH, _REPETITIONS = 200_000, 10_000, 3
+_EVENTS, _STREAM_EVENTS, _BATCH, _REPETITIONS = 1_000_000, 200_000, 10_000, 3
 _PATIENCE_SECONDS = 60.0
 
 
@@ -67,13 +68,13 @@ def _measured(spark: SparkSession, source: Client, workload: Workload, window: W
     def plain() -> None:
         _change_stream(spark, source, workload.database, window)
 
-    rates = [_EVENTS / _least_seconds(way) for way in (streamed, plain)]
+    stream, change_stream = _EVENTS / _least_seconds(streamed), _STREAM_EVENTS / _least_seconds(plain)
     read, parquet = (
         _EVENTS / _least_seconds(lambda rows=rows: _take(rows, 0))  # type: ignore[misc]
         for rows in (spark.read.format("sluice").load(place), spark.read.parquet(f"{place}/data/*/*.parquet"))
     )
     return [
-        Figure.more_is_better("spark_stream", rates[0], "changes/s", baseline=rates[1]),
+        Figure.more_is_better("spark_stream", stream, "changes/s", baseline=change_stream),
         Figure.more_is_better("spark_read", read, "changes/s", baseline=parquet),
     ]
 
@@ -86,10 +87,10 @@ def _change_stream(spark: SparkSession, source: Client, database: str, window: W
         for event in stream:
             rows.append((event["operationType"], event["ns"]["coll"], json_util.dumps(event["fullDocument"])))
             seen += 1
-            if len(rows) == _BATCH or seen == _EVENTS:
+            if len(rows) == _BATCH or seen == _STREAM_EVENTS:
                 _take(spark.createDataFrame(rows, "op string, ns string, after string"), 0)
                 rows.clear()
-            if seen == _EVENTS:
+            if seen == _STREAM_EVENTS:
                 return
 
 
