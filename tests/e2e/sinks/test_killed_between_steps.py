@@ -29,7 +29,7 @@ from tests.e2e.node.workload import ddls_of_each_kind, writing
 from tests.e2e.sinks.gateway import KEY, SECRET, Gateway
 from tests.until import until
 
-pytestmark = pytest.mark.sinks
+pytestmark = [pytest.mark.sinks, pytest.mark.costly("because each victim dies at each step, and comes back")]
 
 _OF_TASKS = ("window_read", "window_applied")
 _OF_DRIVERS = {
