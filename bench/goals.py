@@ -25,6 +25,7 @@ GOALS = {
     "cpu_at_rest": Goal(most=18),
     "ddl_of_one_name": Goal(ratio=1),
     "recopy_at_rest": Goal(ratio=1),
+    "sharded_2_files_cpu": Goal(ratio=0.8),
     "sync_points_whole": Goal(ratio=0.95),
     "sync_points_held": Goal(most=3),
     "verify_at_a_point": Goal(ratio=1),
