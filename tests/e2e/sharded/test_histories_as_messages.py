@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,10 +54,14 @@ class MessageSite(Site):
         self.sluice("changefeed", "pause", "shop")
         self.sluice("changefeed", "resume", "shop")
 
-    def until_equal(self) -> None:
+    def until_written(self) -> None:
         end = f"{end_of(self.cluster).next().to_int():016X}"
         told = lambda: f"the last is {self.mark()}; {self.sluice('changefeed', 'query', 'shop')}"  # noqa: E731
-        until(lambda: self.mark() >= end and self.found().whole, f"a watermark at {end} and behind all copies", told)
+        until(lambda: self.mark() >= end, f"a watermark at {end}", told)
+
+    def until_equal(self) -> None:
+        self.until_written()
+        until(lambda: self.found().whole, "a watermark behind all copies", self.mark)
         messages = self.found()
         self._consumer = Consumer(BANK, ACCOUNTS * BALANCE)
         self._consumer.take(messages.before_mark, messages.copied_until)
@@ -75,13 +80,21 @@ class MessageSite(Site):
 
 
 class FiledSite(MessageSite):
-    def __init__(self, cluster: ShardedCluster, target: Client, directory: Path, nodes: list[Server]) -> None:
-        self._uri, self._directory = f"file://{directory}", directory
-        super().__init__(cluster, target, f"{self._uri}?commit_interval=1s", nodes)
+    """`uri`: if they are read otherwise than as the files of `directory`."""
+
+    def __init__(
+        self, cluster: ShardedCluster, target: Client, directory: Path, nodes: list[Server], uri: str = ""
+    ) -> None:
+        self._uri, self._directory = uri or f"file://{directory}", directory
+        super().__init__(cluster, target, f"{self._uri}{'&' if '?' in self._uri else '?'}commit_interval=1s", nodes)
 
     def mark(self) -> str:
-        checkpoints = [json.loads(path.read_text()) for path in self._directory.glob("checkpoint/*.json")]
-        return max((each["pos"] for each in checkpoints if each["tables"] == "all"), default="")
+        found = [""]
+        for path in self._directory.glob("checkpoint/*.json"):
+            with suppress(FileNotFoundError):  # a newer one has come, and old ones are removed
+                checkpoint = json.loads(path.read_text())
+                found.append(checkpoint["pos"] if checkpoint["tables"] == "all" else "")
+        return max(found)
 
     def found(self) -> Found:
         return found(in_directory(self._directory), self.mark())

@@ -85,6 +85,10 @@ class History:
             for thread in threads:
                 thread.join()
 
+    def end(self) -> None:
+        """After what it is at."""
+        self._over.set()
+
     def last_write(self) -> None:
         """A row after all others, which the source shows only when everything before it is resolved."""
         with self._cluster.router() as router:
@@ -209,6 +213,8 @@ class History:
         if self._moves:
             kinds = [self._move] * 5 + kinds + [self._move_primary, self._balance, self._jumbo]
         for _ in range(self._steps):
+            if self._over.is_set():
+                return
             change = chance.choice(kinds)
             try:
                 if change(router, ddl, chance):

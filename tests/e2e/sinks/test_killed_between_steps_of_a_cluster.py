@@ -1,0 +1,112 @@
+"""As in `test_killed_between_steps.py`, while a sharded cluster lives through a random history. What an independent consumer makes of the messages is what the shards own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from devstack.kafka.broker import KafkaBroker
+from devstack.mongodb.server import Client
+from devstack.s3.server import make_bucket
+from devstack.sharded.cluster import ShardedCluster
+from tests.component.source.sharded.history import History
+from tests.e2e.sharded.test_histories import cluster
+from tests.e2e.sharded.test_histories_as_messages import FiledSite, MessageSite, TopicSite
+from tests.e2e.sinks.gateway import KEY, SECRET, Gateway
+from tests.e2e.sinks.nodes import OF_COPIES, OF_DRIVERS, OF_OWNERS, OF_TASKS, SERVERS, VICTIMS, Nodes, kill_and_start
+from tests.e2e.sinks.test_killed_between_steps import nodes
+
+pytestmark = [pytest.mark.sinks, pytest.mark.costly("a cluster lives, and nodes with Spark start again and again")]
+__all__ = ["cluster", "nodes"]
+
+_ENDLESS = 1_000_000
+_BUCKET, _PREFIX = "feeds", "some/prefix"
+
+
+@dataclass(frozen=True)
+class Case:
+    nodes: Nodes
+    site: MessageSite
+    cluster: ShardedCluster
+    sink: str
+    victims: Mapping[str, Callable[[], None]]
+
+
+@pytest.fixture(params=["directory", "bucket", "topics"])
+def case(
+    request: pytest.FixtureRequest, nodes: Nodes, cluster: ShardedCluster, target_client: Client, tmp_path: Path
+) -> Iterator[Case]:
+    victims = {"task": nodes.kill_task, "driver": nodes.kill_driver, "owner": nodes.kill_owner}
+    History(cluster, seed=0, steps=0).prepare()
+    with ExitStack() as ending:
+        site: MessageSite
+        if request.param == "topics":
+            broker = ending.enter_context(KafkaBroker(tmp_path / "broker", tmp_path / "broker.log"))
+            victims["broker"] = partial(kill_and_start, broker)
+            site = TopicSite(cluster, target_client, broker, "feed", [nodes.owner])
+        elif request.param == "bucket":
+            gateway = ending.enter_context(Gateway(tmp_path / "gateway", tmp_path / "gateway.log"))
+            make_bucket(gateway.endpoint, _BUCKET)
+            victims["store"] = partial(kill_and_start, gateway)
+            uri = f"s3://{KEY}:{SECRET}@{_BUCKET}/{_PREFIX}?region=us-east-1&endpoint={gateway.endpoint}"
+            objects = tmp_path / "gateway" / "objects" / _BUCKET / _PREFIX
+            site = FiledSite(cluster, target_client, objects, [nodes.owner], uri)
+        else:
+            site = FiledSite(cluster, target_client, tmp_path / "feed", [nodes.owner])
+        yield Case(nodes, site, cluster, request.param, victims)
+        site.end()
+
+
+@contextmanager
+def _happening(cluster: ShardedCluster, seed: int) -> Iterator[History]:
+    """No longer than it is needed: it has more DDL than busy nodes get done."""
+    history = History(cluster, seed, _ENDLESS)
+    running = threading.Thread(target=history.run)
+    running.start()
+    try:
+        yield history
+    finally:
+        history.end()
+        running.join()
+    assert history.errors == []
+
+
+def test_killed_in_a_window_or_a_ddl(case: Case) -> None:
+    case.site.create()
+    points = (*OF_TASKS, *OF_DRIVERS[case.sink], *OF_OWNERS)
+    for seed, (point, kill) in enumerate(product(points, case.victims.values())):
+        with _happening(case.cluster, seed):
+            case.nodes.at(point, "shop", kill, cause=lambda: None)
+        case.site.until_written()
+    _judged(case)
+
+
+@pytest.mark.parametrize(
+    ("case", "point", "victim"),
+    [
+        (sink, point, victim)
+        for sink, points in OF_COPIES.items()
+        for point in points
+        for victim in (*VICTIMS, *([SERVERS[sink]] if sink in SERVERS else []))
+    ],
+    indirect=["case"],
+)
+def test_killed_in_a_copy(case: Case, point: str, victim: str) -> None:
+    with _happening(case.cluster, seed=1):
+        case.nodes.at(point, "shop", case.victims[victim], cause=case.site.create)
+    case.site.until_written()
+    _judged(case)
+
+
+def _judged(case: Case) -> None:
+    History(case.cluster, seed=0, steps=0).last_write()
+    case.site.until_equal()
+    case.site.add_up()
+    case.site.verify()
