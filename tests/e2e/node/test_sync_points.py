@@ -69,7 +69,7 @@ class Writers:
             self._errors.append(error)
 
     def _move_money(self, client: Client) -> None:
-        """By a plain connection: a driver takes four times as much of the machine that it shares with Sluice."""
+        """By a plain connection, since a driver takes four times as much of the machine that it shares with Sluice; and a majority answers with the journal."""
         choice, address = random.Random(7), client.address
         assert address is not None
         session = {"lsid": {"id": Binary(uuid4().bytes, UUID_SUBTYPE)}, "autocommit": False}
@@ -85,7 +85,7 @@ class Writers:
                         update = {"q": {"_id": choice.randrange(_ACCOUNTS)}, "u": change}
                         wire.command(self.database, {"update": table, "updates": [update], **fields, **begin})
                         begin = {}
-                    wire.command("admin", {"commitTransaction": 1, **fields})
+                    wire.command("admin", {"commitTransaction": 1, **fields, "writeConcern": {"w": 1}})
                     self.transfers += 1
 
     def _change_schema(self, client: Client) -> None:
