@@ -88,7 +88,9 @@ class Consumer:
             case "drop":
                 del self.tables[message["id"]]
             case "rename":
-                if (message["dropped"] is not None) != (message["to"] in self.by_name):
+                if (message["dropped"] in self.tables) != (
+                    message["to"] in self.by_name
+                ):  # one that was never copied is not known
                     self.wrong.append(f"rename over {self.by_name.get(message['to'])}: {message}")
                 self.tables.pop(message["dropped"] or "", None)
                 table.name = message["to"]
