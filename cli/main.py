@@ -148,14 +148,22 @@ def main() -> None:
             raise
         _leave_unwritten(error)
     finally:
+        _give_up_unwritten()
         gc.freeze()  # the interpreter would look through all that is loaded before it ends
 
 
+def _give_up_unwritten() -> None:
+    """What an output did not take, Python would write again when it exits, with a traceback and an exit code of its own."""
+    for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
 def _leave_unwritten(error: OSError) -> NoReturn:
-    """Otherwise Python tries again when it exits, and shows its own traceback."""
     why = error.strerror or "it is closed"
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     with suppress(OSError):
         typer.echo(f"sluice: standard output takes nothing more: {why}", err=True)
     raise SystemExit(1)

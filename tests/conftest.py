@@ -34,6 +34,9 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 """No test fails because the machine is busy."""
 
+os.environ.pop("PYTHONUNBUFFERED", None)
+"""A user's shell has none: what a process has not written yet, it writes when it ends."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Ledger(config))
