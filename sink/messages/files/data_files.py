@@ -188,7 +188,7 @@ class DataWriter(Generic[M]):
         if self._open is not None:
             self._open.close()
             garbage.append(self._open.name)
-        self._open, self._written = None, []
+        self._open, self._written, self._attempt = None, [], secrets.token_hex(12)
         with suppress(SluiceError):
             for name in garbage:
                 self._store.remove(name)

@@ -449,6 +449,11 @@ SINK = (
         tests=("tests/component/sink/mongodb/test_sync_marks.py",),
     ),
     Fault(
+        "what is written after an attempt that was given up has its names",
+        "self._open, self._written, self._attempt = None, [], secrets.token_hex(12)",
+        "self._open, self._written = None, []",
+    ),
+    Fault(
         "a mark that comes late changes a sync point that is done",
         '{"_id": self._id(ts), "done": {"$ne": True}}',
         '{"_id": self._id(ts)}',

@@ -191,6 +191,19 @@ def test_an_attempt_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     assert writer.finish() == ()
 
 
+def test_what_is_written_after_an_attempt_that_was_given_up_has_another_name(tmp_path: Path) -> None:
+    """A request to write the first file may still be under way, and would take its place."""
+    feed = Feed(f"file://{tmp_path}/orders?compression=none")
+    format = data_format("orders", feed.options)
+    writer = DataWriter(format, 1, feed.store, "data/7/")
+    message = format.encoder.change(insert(A, 101, 1))
+    writer.write([message])
+    names = set(feed.store.below("data"))
+    writer.abandon()
+    writer.write([message])
+    assert names.isdisjoint(feed.store.below("data"))
+
+
 def test_a_long_name_is_cut_and_stays_its_own() -> None:
     names = [f"{'%ä' * 60}{end}" for end in ("a", "b")]
     stems = {hive_stem(7, "shop", name, 0) for name in names}
