@@ -23,14 +23,21 @@ OF_DRIVERS = {
     "topics": ("window_begins", "window_ended"),
 }
 OF_OWNERS = ("ddl_due", "ddl_executing", "ddl_applied")
-OF_COPIES = {
+_OF_COPIES = {
     "directory": ("chunks_committing", "chunks_committed"),
     "bucket": ("chunks_committing", "chunks_committed"),
     "topics": ("chunk_loaded", "chunks_read"),
 }
-VICTIMS = ("task", "driver", "owner")
-SERVERS = {"bucket": "store", "topics": "broker"}
-_POINTS = {*OF_TASKS, *chain(*OF_DRIVERS.values()), *OF_OWNERS, *chain(*OF_COPIES.values())}
+_VICTIMS = ("task", "driver", "owner")
+_SERVERS = {"bucket": "store", "topics": "broker"}
+IN_COPIES = [
+    (sink, point, victim)
+    for sink, points in _OF_COPIES.items()
+    for point in points
+    for victim in (*_VICTIMS, *([_SERVERS[sink]] if sink in _SERVERS else []))
+]
+"""Each sink, point of a copy, and victim."""
+_POINTS = {*OF_TASKS, *chain(*OF_DRIVERS.values()), *OF_OWNERS, *chain(*_OF_COPIES.values())}
 KEYS = dict(zip(S3_KEYS, (KEY, SECRET), strict=True))
 _FLAGS = ("--session-ttl", "10", "--grace", "150")  # the nodes share two cores with their Spark
 

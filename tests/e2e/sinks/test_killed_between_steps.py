@@ -23,13 +23,11 @@ from tests.e2e.node.topic_changefeed import InTopics
 from tests.e2e.node.workload import ddls_of_each_kind, writing
 from tests.e2e.sinks.gateway import KEY, SECRET, Gateway
 from tests.e2e.sinks.nodes import (
+    IN_COPIES,
     KEYS,
-    OF_COPIES,
     OF_DRIVERS,
     OF_OWNERS,
     OF_TASKS,
-    SERVERS,
-    VICTIMS,
     Nodes,
     kill_and_start,
 )
@@ -96,16 +94,7 @@ def test_killed_in_a_window_or_a_ddl(case: Case, target_uri: str) -> None:
     _judged(feed, target_uri)
 
 
-@pytest.mark.parametrize(
-    ("case", "point", "victim"),
-    [
-        (sink, point, victim)
-        for sink, points in OF_COPIES.items()
-        for point in points
-        for victim in (*VICTIMS, *([SERVERS[sink]] if sink in SERVERS else []))
-    ],
-    indirect=["case"],
-)
+@pytest.mark.parametrize(("case", "point", "victim"), IN_COPIES, indirect=["case"])
 def test_killed_in_a_copy(case: Case, target_uri: str, point: str, victim: str) -> None:
     feed = case.feed
     case.nodes.at(point, feed.id, case.victims[victim], cause=feed.create)

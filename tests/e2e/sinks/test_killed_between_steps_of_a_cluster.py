@@ -20,7 +20,7 @@ from tests.component.source.sharded.history import History
 from tests.e2e.sharded.test_histories import cluster
 from tests.e2e.sharded.test_histories_as_messages import FiledSite, MessageSite, TopicSite
 from tests.e2e.sinks.gateway import KEY, SECRET, Gateway
-from tests.e2e.sinks.nodes import OF_COPIES, OF_DRIVERS, OF_OWNERS, OF_TASKS, SERVERS, VICTIMS, Nodes, kill_and_start
+from tests.e2e.sinks.nodes import IN_COPIES, OF_DRIVERS, OF_OWNERS, OF_TASKS, Nodes, kill_and_start
 from tests.e2e.sinks.test_killed_between_steps import nodes
 
 pytestmark = [pytest.mark.sinks, pytest.mark.costly("a cluster lives, and nodes with Spark start again and again")]
@@ -88,16 +88,7 @@ def test_killed_in_a_window_or_a_ddl(case: Case) -> None:
     _judged(case)
 
 
-@pytest.mark.parametrize(
-    ("case", "point", "victim"),
-    [
-        (sink, point, victim)
-        for sink, points in OF_COPIES.items()
-        for point in points
-        for victim in (*VICTIMS, *([SERVERS[sink]] if sink in SERVERS else []))
-    ],
-    indirect=["case"],
-)
+@pytest.mark.parametrize(("case", "point", "victim"), IN_COPIES, indirect=["case"])
 def test_killed_in_a_copy(case: Case, point: str, victim: str) -> None:
     with _happening(case.cluster, seed=1):
         case.nodes.at(point, "shop", case.victims[victim], cause=case.site.create)
