@@ -188,10 +188,8 @@ class CommandGroup(_Readable, TyperGroup):
         return None if found is None else found.loaded(cmd_name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        option, known = (
-            "".join(args[:1]).partition("=")[0],
-            [name for each in self.get_params(ctx) for name in each.opts],
-        )
+        option = args[0].partition("=")[0] if args else ""
+        known = {name for each in self.get_params(ctx) for name in each.opts}
         if option.startswith("-") and option not in known and not ctx.resilient_parsing:
             ctx.fail(
                 f"No such option: {option}. Options stand after the command: sluice changefeed list --server HOST:PORT"

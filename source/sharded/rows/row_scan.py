@@ -45,13 +45,9 @@ def row_scan(
 
 def _unusual(of_key: Callable[[bytes], bytes], alone: tuple[bytes, bytes] | None, entry: bytes) -> Header:
     header = walk(entry)
-    if alone is not None:
-        header = header._replace(token=alone[header.type == _INSERT])
-    if header.type not in ROWS:
-        return header
-    if from_migrate(entry):
-        return header._replace(type=_NOOP)
-    return header._replace(key=of_key(header.key))
+    if header.type in ROWS:
+        header = header._replace(type=_NOOP) if from_migrate(entry) else header._replace(key=of_key(header.key))
+    return header if alone is None else header._replace(token=alone[header.type == _INSERT])
 
 
 def from_migrate(entry: bytes) -> bool:
