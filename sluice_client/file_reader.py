@@ -30,12 +30,11 @@ class _Ddl:
     tables: tuple[TableId, ...]
     """Created, emptied or ended by it."""
     about: tuple[TableId, ...]
-    """Its table, if it is about one."""
+    """Its table. Of a dropDatabase those that it ends, which come to it together."""
     message: StoredMessage
 
-    @property
-    def table(self) -> TableId:
-        return next(iter(self.about), TableId(""))
+    def reached(self, mark: Watermark) -> bool:
+        return self.at < min(map(mark.of, self.about), default=mark.at)
 
     @property
     def anew(self) -> bool:
@@ -111,7 +110,7 @@ class Reader:
     def passed(self, mark: Watermark) -> None:
         """Everything before was shown."""
         self.mark = mark
-        self._unshown = {name for name in self._unshown if self._ddls[name].at >= mark.of(self._ddls[name].table)}
+        self._unshown = {name for name in self._unshown if not self._ddls[name].reached(mark)}
         for table in list(self._directory.ranges.keys() | self._directory.copies.keys()):
             self._directory.forget(table, mark.of(table))
 
@@ -121,8 +120,8 @@ class Reader:
         queue = RoundPlan()
         self._learn()
         for ddl in map(self._ddls.__getitem__, self._unshown):
-            table = ddl.table
-            if before.of(table) <= ddl.at < now.of(table):
+            table = ddl.about[0] if ddl.about else TableId("")
+            if ddl.reached(now) and not ddl.reached(before):
                 queue.add(ddl.message.pos, Rank.EMPTIED if ddl.type == "recopy" else Rank.DDL, table, ddl.message)
                 if ddl.anew:
                     version = self._directory.schema_at(table, ddl.message)
@@ -244,15 +243,13 @@ def _within(after: Position | None, end: Position | None, at: Position) -> bool:
 
 def _ddl(message: StoredMessage) -> _Ddl:
     fields: dict[str, Any] = message.fields
-    kind, about = str(fields["type"]), str(fields.get("id"))
+    kind, about = str(fields["type"]), fields["ids"] if "ids" in fields else [str(fields.get("id"))]
     ids: list[str] = []
     match kind:
         case "create":
-            ids = [] if "viewOn" in fields["spec"] else [about]
-        case "recopy" | "drop":
-            ids = [about]
+            ids = [] if "viewOn" in fields["spec"] else about
+        case "recopy" | "drop" | "dropDatabase":
+            ids = about
         case "rename":
             ids = [fields["dropped"]] if fields["dropped"] else []
-        case "dropDatabase":
-            ids = fields["ids"]
-    return _Ddl(position_of(message.pos), kind, tuple(map(TableId, ids)), (TableId(about),), message)
+    return _Ddl(position_of(message.pos), kind, tuple(map(TableId, ids)), tuple(map(TableId, about)), message)

@@ -125,16 +125,15 @@ class FeedHistory:
 
     def _said(self, round: Round) -> Iterator[Shown]:
         for number, ((pos, type, table), message) in enumerate(self._ddls.items()):
-            id = TableId(table)
-            if _within(round, id, pos):
+            if _within(round, pos, *([table] if table else message.fields["ids"])):
                 yield Shown(pos, Rank.EMPTIED if type == "recopy" else Rank.DDL, table, number, message)
         for table, versions in self._schemas.items():
             firsts = {*self._returns(table), *(() if table in self._created else (min(versions),))}
             for first in firsts:
-                if (table, first) not in self._anew and _within(round, TableId(table), first):
+                if (table, first) not in self._anew and _within(round, first, table):
                     yield Shown(first, Rank.SCHEMA, table, 0, versions[first])
         for table, start in self._anew:
-            if _within(round, TableId(table), start):
+            if _within(round, start, table):
                 yield Shown(start, Rank.SCHEMA, table, 0, self._schema_at(table, start))
 
     def _is_copied_from(self, table: str, begin: str) -> bool:
@@ -166,8 +165,10 @@ class FeedHistory:
                         yield Shown(at, Rank.COPIED, table, 0, Copied(id))
 
 
-def _within(round: Round, table: TableId, pos: str) -> bool:
-    return pos_of(round.before.of(table)) <= pos < pos_of(round.now.of(table))
+def _within(round: Round, pos: str, *tables: str) -> bool:
+    """Tables that a dropDatabase ends come to it together."""
+    before, now = (min(map(mark.of, map(TableId, tables)), default=mark.at) for mark in (round.before, round.now))
+    return pos_of(before) <= pos < pos_of(now)
 
 
 def just_before(begin: str) -> str:

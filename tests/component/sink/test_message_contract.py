@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,11 +16,12 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import TargetOccupied
 from changefeed.event import DdlType
+from changefeed.records.ddl import Scope
 from sink.ddl import CreateTable, DropTables, RenameTable
 from sluice_client.feed_reader import StoredMessage
 from sluice_client.pos import pos_of
 from tests.component.sink.messages import Messages, filed, in_topics
-from tests.component.sink.vocabulary import A, B, described, insert, moment, named, text_of
+from tests.component.sink.vocabulary import NOTHING_SEEN, A, B, described, insert, moment, named, recorded, text_of
 from tests.simulation.messages.broker import ModelBroker
 from tests.simulation.messages.broker_clients import BrokerClients
 
@@ -324,6 +326,22 @@ def test_a_table_whose_create_waits_is_shown_once_it_is_told(messages: Messages)
     messages.window(120, 130, [insert(A, 121, 3)])
     messages.mark(130)
     assert messages.read(reader) == ["create shop.b", "i2@106", "i3@121"]
+
+
+def test_a_database_that_was_dropped_is_shown_once_all_its_tables_have_come_to_that(messages: Messages) -> None:
+    messages.claim(*_BOTH)
+    reader = messages.reader()
+    messages.window(100, 110, [insert(A, 101, 1)])
+    messages.window(100, 105, [insert(B, 102, 2, "b")], _BOTH[1])
+    messages.mark(120, a=110, b=105)
+    assert messages.read(reader) == ["schema shop.a", "schema shop.b", "i1@101", "i2@102"]
+    messages.window(105, 110, [insert(B, 106, 3, "b")], _BOTH[1])
+    dropped = recorded(DdlType.DROP_DATABASE, 110)
+    of_all = Scope(tables=frozenset({A, B}), ended=frozenset({A, B}))
+    dropped = replace(dropped, event=replace(dropped.event, table=None, id=None), scope=of_all)
+    messages.ddl.apply(DropTables(names=(named("a"), named("b"))), NOTHING_SEEN, dropped)
+    messages.mark(130)
+    assert messages.read(reader) == ["i3@106", "dropDatabase shop"]
 
 
 def test_a_reader_never_goes_back_for_an_old_owners_late_mark(messages: Messages) -> None:

@@ -118,8 +118,9 @@ class MessageJudge(Judge):
             raise Violation(f"W3: the watermark {mark} is past the checkpoint")
         behind: dict[TableId, str] = {} if mark["tables"] == "all" else mark["tables"]
         for record in self._etcd.ddls.values():
-            shown = position_of(behind.get(record.event.id or TableId(""), str(mark["pos"])))
-            if record.open and not record.background and record.event.id is not None and record.position < shown:
+            about = record.scope.tables if record.event.id is None else {record.event.id}
+            shown = max((position_of(behind.get(table, str(mark["pos"]))) for table in about), default=FIRST)
+            if record.open and not record.background and record.position < shown:
                 raise Violation(f"W4: the watermark {mark} is past {record.event}, which is not told yet")
         for id, table in self._source.by_id.items():
             if id not in self._entering:

@@ -198,3 +198,10 @@ def test_nothing_is_there_of_a_table_whose_create_waits_for_a_stopped_one() -> N
     assert behind({B: stopped(5)}, records, at(12)) == {B: at(5), C: at(10)}
     done = [replace(record, state=DdlState.DONE) for record in records]
     assert behind({C: going(10)}, done, at(12)) == {C: at(10)}
+
+
+def test_a_dropped_database_that_waits_for_one_of_its_tables_is_there_of_none() -> None:
+    records = [ddl(10, DdlType.DROP_DATABASE, A, B, ended=(A, B))]
+    waits = waiting(records, {A: going(5)}, a=5, b=10)
+    assert (increments(waits.blocked), waits.standing) == ([10], frozenset({B}))
+    assert behind({A: going(5)}, records, at(12)) == {A: at(5), B: at(10)}
