@@ -33,6 +33,9 @@ class Site:
     `options`: of the changefeed, whenever it is written.
     """
 
+    feed = "shop"
+    """The changefeed's id."""
+
     def __init__(
         self, cluster: ShardedCluster, target: Client, target_uri: str, nodes: Sequence[Server], **options: Any
     ) -> None:
@@ -44,14 +47,14 @@ class Site:
     def sluice(self, *arguments: str, input: str | None = None) -> str:
         node = next(each for each in self._nodes if each.get("/readyz")[0] == 200)
         answer = node.sluice(*arguments, input=input)
-        state = node.sluice("changefeed", "query", "shop").stdout if answer.returncode else ""
+        state = node.sluice("changefeed", "query", self.feed).stdout if answer.returncode else ""
         assert answer.returncode == 0, f"sluice {' '.join(arguments)}: {answer.stderr}{answer.stdout}{state}"
         return answer.stdout
 
     def end(self) -> None:
         """Of a test that failed, too: its changefeed and its database may be there or not."""
-        if "shop" in [each["id"] for each in json.loads(self.sluice("changefeed", "list", "-o", "json"))]:
-            self.sluice("changefeed", "remove", "shop", "--yes")
+        if self.feed in [each["id"] for each in json.loads(self.sluice("changefeed", "list", "-o", "json"))]:
+            self.sluice("changefeed", "remove", self.feed, "--yes")
         with self.cluster.router() as router:
             if router.known_by_config("databases", {"_id": "shop"}):
                 ClusterDdl(router).drop_database("shop")
@@ -62,19 +65,19 @@ class Site:
 
     def verify(self) -> None:
         """As a user would."""
-        assert "identical" in self.sluice("verify", "shop")
+        assert "identical" in self.sluice("verify", self.feed)
 
     def cut(self) -> None:
         """While writers go on, the target has one time of the cluster."""
-        self.sluice("changefeed", "finalize", "shop", "--yes")
+        self.sluice("changefeed", "finalize", self.feed, "--yes")
 
         def finished() -> bool:
-            return bool(json.loads(self.sluice("changefeed", "query", "shop", "-o", "json"))["state"] == "finished")
+            return bool(json.loads(self.sluice("changefeed", "query", self.feed, "-o", "json"))["state"] == "finished")
 
         until(finished, "the changefeed has reached its target")
         self.add_up()
         self.update()
-        self.sluice("changefeed", "resume", "shop")
+        self.sluice("changefeed", "resume", self.feed)
 
     def add_up(self) -> None:
         """At one time of the cluster, the bank has its whole sum."""
@@ -83,11 +86,11 @@ class Site:
         assert (len(balances), sum(balances)) == (ACCOUNTS, ACCOUNTS * BALANCE)
 
     def update(self, **options: Any) -> None:
-        self.sluice("changefeed", "update", "shop", "-", "--yes", input=self._configuration(**options))
+        self.sluice("changefeed", "update", self.feed, "-", "--yes", input=self._configuration(**options))
 
     def _configuration(self, **options: Any) -> str:
         source, sink = self._uris
-        said = {"id": "shop", "source": source, "sink": sink, "filter": {"tables": ["shop.*"]}, "capture": "oplog"}
+        said = {"id": self.feed, "source": source, "sink": sink, "filter": {"tables": ["shop.*"]}, "capture": "oplog"}
         return yaml.safe_dump(said | self._options | options)
 
     def rows(self) -> dict[str, dict[Any, Any]]:
@@ -101,12 +104,12 @@ class Site:
         return {f"shop.{name}": set(found[name].index_information()) - {"_id_"} for name in names}
 
     def running(self) -> None:
-        state = json.loads(self.sluice("changefeed", "query", "shop", "-o", "json"))
+        state = json.loads(self.sluice("changefeed", "query", self.feed, "-o", "json"))
         assert state["state"] in ("normal", "warning"), state
 
     def refused(self) -> list[dict[str, Any]]:
         """The DDLs that wait for a user."""
-        ddls: list[dict[str, Any]] = json.loads(self.sluice("ddl", "list", "shop", "-o", "json"))
+        ddls: list[dict[str, Any]] = json.loads(self.sluice("ddl", "list", self.feed, "-o", "json"))
         return [ddl for ddl in ddls if ddl.get("refused")]
 
     def until_equal(self) -> None:

@@ -17,7 +17,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -93,20 +93,23 @@ def site(cluster: ShardedCluster, nodes: list[Server], target_client: Client, ta
     site.end()
 
 
-def follow(site: Site, nodes: list[Server], *, seed: int, steps: int, accidents: int) -> Counter[str]:
-    cluster, chance = site.cluster, random.Random(seed)
+def follow(sites: Sequence[Site], nodes: list[Server], *, seed: int, steps: int, accidents: int) -> Counter[str]:
+    """Changefeeds of one cluster, side by side."""
+    cluster, chance = sites[0].cluster, random.Random(seed)
     history = History(cluster, seed, steps)
     happening = Accidents(cluster, nodes, chance)
     started = time.monotonic()
     history.prepare()
-    site.create()
+    for site in sites:
+        site.create()
     running = threading.Thread(target=history.run)
     running.start()
     try:
         while running.is_alive() and happening.met.total() < accidents:
             running.join(chance.uniform(0.5, 4))
             if chance.random() < _SHARE_OF_CUTS:
-                site.cut()
+                for site in sites:
+                    site.cut()
                 happening.met["cut"] += 1
             else:
                 happening.happen()
@@ -114,10 +117,11 @@ def follow(site: Site, nodes: list[Server], *, seed: int, steps: int, accidents:
         running.join()
         happening.end()
     history.last_write()
-    site.until_equal()
     assert history.errors == []
-    site.add_up()
-    site.verify()
+    for site in sites:
+        site.until_equal()
+        site.add_up()
+        site.verify()
     met = happening.met + Counter(history.done)
     met["transactions"], met["seconds"] = history.transactions, round(time.monotonic() - started)
     log.info("seed %s: %s; %s commands failed, at last %s", seed, dict(met), len(history.failed), history.failed[-2:])
@@ -129,7 +133,7 @@ def follow(site: Site, nodes: list[Server], *, seed: int, steps: int, accidents:
 
 @pytest.mark.soak
 def test_a_short_history_with_accidents(site: Site, nodes: list[Server]) -> None:
-    met = follow(site, nodes, seed=1, steps=4, accidents=2)
+    met = follow([site], nodes, seed=1, steps=4, accidents=2)
     assert met["transactions"] > 0
 
 
@@ -190,4 +194,4 @@ def _looked_at(point: dict[str, Any], router: ClusterRouter, target: Client) -> 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS or [2, 3])
 def test_histories(site: Site, nodes: list[Server], seed: int) -> None:
-    follow(site, nodes, seed=seed, steps=STEPS, accidents=STEPS)
+    follow([site], nodes, seed=seed, steps=STEPS, accidents=STEPS)

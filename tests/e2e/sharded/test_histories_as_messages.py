@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from tests.component.sink.kafka.seen import Seen, seen
 from tests.component.source.sharded.history import ACCOUNTS, BALANCE, BANK, content, end_of, indexes
 from tests.e2e.node.event_judge import judge
 from tests.e2e.node.topic_judge import judge_topics
-from tests.e2e.sharded.independent_consumer import Consumer, Found, found, in_directory
+from tests.e2e.sharded.independent_consumer import Consumer, found, in_directory
 from tests.e2e.sharded.site import Site, difference
 from tests.e2e.sharded.test_histories import SEEDS, STEPS, cluster, follow, nodes
 from tests.until import until
@@ -42,7 +42,8 @@ class MessageSite(Site):
         """The newest watermark."""
         raise NotImplementedError
 
-    def found(self) -> Found:
+    def lines(self) -> Iterable[str]:
+        """All that is there, but marks."""
         raise NotImplementedError
 
     def wrong(self) -> list[str]:
@@ -51,18 +52,18 @@ class MessageSite(Site):
 
     def cut(self) -> None:
         """Its tasks end wherever they are."""
-        self.sluice("changefeed", "pause", "shop")
-        self.sluice("changefeed", "resume", "shop")
+        self.sluice("changefeed", "pause", self.feed)
+        self.sluice("changefeed", "resume", self.feed)
 
     def until_written(self) -> None:
         end = f"{end_of(self.cluster).next().to_int():016X}"
-        told = lambda: f"the last is {self.mark()}; {self.sluice('changefeed', 'query', 'shop')}"  # noqa: E731
+        told = lambda: f"the last is {self.mark()}; {self.sluice('changefeed', 'query', self.feed)}"  # noqa: E731
         until(lambda: self.mark() >= end, f"a watermark at {end}", told)
 
     def until_equal(self) -> None:
         self.until_written()
-        until(lambda: self.found().whole, "a watermark behind all copies", self.mark)
-        messages = self.found()
+        until(lambda: found(self.lines(), self.mark()).whole, "a watermark behind all copies", self.mark)
+        messages = found(self.lines(), self.mark())
         self._consumer = Consumer(BANK, ACCOUNTS * BALANCE)
         self._consumer.take(messages.before_mark, messages.copied_until)
         assert self._consumer.wrong == []
@@ -96,8 +97,8 @@ class FiledSite(MessageSite):
                 found.append(checkpoint["pos"] if checkpoint["tables"] == "all" else "")
         return max(found)
 
-    def found(self) -> Found:
-        return found(in_directory(self._directory), self.mark())
+    def lines(self) -> Iterable[str]:
+        return in_directory(self._directory)
 
     def wrong(self) -> list[str]:
         """As `sluice read` shows it."""
@@ -124,37 +125,33 @@ class TopicSite(MessageSite):
         marks = [each.json for each in self._of("watermark")]
         return max((each["pos"] for each in marks if each["tables"] == "all"), default="")
 
-    def found(self) -> Found:
-        values = [each.value.decode() for each in [*self._rows(), *self._of("ddl")] if each.value is not None]
-        return found(values, self.mark())
+    def lines(self) -> Iterable[str]:
+        return [each.value.decode() for each in [*self._rows(), *self._of("ddl")] if each.value is not None]
 
     def wrong(self) -> list[str]:
         return judge_topics(self._rows(), self._of("ddl"), self._of("watermark"))
 
 
-@pytest.fixture(params=["files", "topics"])
-def site(
-    request: pytest.FixtureRequest,
-    cluster: ShardedCluster,
-    nodes: list[Server],
-    target_client: Client,
-    tmp_path: Path,
-) -> Iterator[MessageSite]:
-    if request.param == "files":
-        site: MessageSite = FiledSite(cluster, target_client, tmp_path / "feed", nodes)
-    else:
-        broker = request.getfixturevalue("kafka")
-        site = TopicSite(cluster, target_client, broker, f"feed{tmp_path.parent.name}{tmp_path.name}", nodes)
-    yield site
-    site.end()
+@pytest.fixture
+def sites(
+    cluster: ShardedCluster, nodes: list[Server], target_client: Client, kafka: KafkaBroker, tmp_path: Path
+) -> Iterator[list[MessageSite]]:
+    """One history is told into both."""
+    prefix = f"feed{tmp_path.parent.name}{tmp_path.name}"
+    files = FiledSite(cluster, target_client, tmp_path / "feed", nodes)
+    topics = TopicSite(cluster, target_client, kafka, prefix, nodes)
+    files.feed, topics.feed = "files", "topics"
+    yield [files, topics]
+    for site in (files, topics):
+        site.end()
 
 
-def test_a_short_history_with_accidents(site: MessageSite, nodes: list[Server]) -> None:
-    met = follow(site, nodes, seed=1, steps=4, accidents=2)
+def test_a_short_history_with_accidents(sites: list[MessageSite], nodes: list[Server]) -> None:
+    met = follow(sites, nodes, seed=1, steps=4, accidents=2)
     assert met["transactions"] > 0
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS or [2, 3])
-def test_histories(site: MessageSite, nodes: list[Server], seed: int) -> None:
-    follow(site, nodes, seed=seed, steps=STEPS, accidents=STEPS)
+def test_histories(sites: list[MessageSite], nodes: list[Server], seed: int) -> None:
+    follow(sites, nodes, seed=seed, steps=STEPS, accidents=STEPS)

@@ -69,7 +69,7 @@ def test_histories(cluster: ShardedCluster, other: ShardedCluster, nodes: list[S
         site = Site(cluster, client, server.uri, nodes, shard_target=True)
         try:
             with moving(other, seed) as moved:
-                follow(site, nodes, seed=seed, steps=STEPS, accidents=STEPS)
+                follow([site], nodes, seed=seed, steps=STEPS, accidents=STEPS)
             assert moved
             assert len(list(client.config.collections.find({"_id": {"$regex": "^shop"}}))) > 1
         finally:
