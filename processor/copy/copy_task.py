@@ -167,6 +167,7 @@ def copy_chunk(step: CopyChunk, place: CopyPlace) -> ReadChunk:
 
 
 def _attempt(step: CopyChunk, place: CopyPlace, way: ReadWay) -> ReadChunk:
+    failpoint.reach("chunk_due", step.schema.name.db)
     place.check_wanted()
     if step.whole:
         make_anew(place.creation, place.ddl)

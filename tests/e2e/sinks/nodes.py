@@ -37,7 +37,8 @@ IN_COPIES = [
     for victim in (*_VICTIMS, *([_SERVERS[sink]] if sink in _SERVERS else []))
 ]
 """Each sink, point of a copy, and victim."""
-_POINTS = {*OF_TASKS, *chain(*OF_DRIVERS.values()), *OF_OWNERS, *chain(*_OF_COPIES.values())}
+BEFORE_A_CHUNK = "chunk_due"
+_POINTS = {BEFORE_A_CHUNK, *OF_TASKS, *chain(*OF_DRIVERS.values()), *OF_OWNERS, *chain(*_OF_COPIES.values())}
 KEYS = dict(zip(S3_KEYS, (KEY, SECRET), strict=True))
 _FLAGS = ("--session-ttl", "10", "--grace", "150")  # the nodes share two cores with their Spark
 

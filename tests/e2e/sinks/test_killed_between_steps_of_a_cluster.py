@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,12 +17,14 @@ from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
 from devstack.s3.server import make_bucket
 from devstack.sharded.cluster import ShardedCluster
-from tests.component.source.sharded.history import History
+from devstack.sharded.ddl import ClusterDdl
+from tests.component.source.sharded.history import DB, TABLES, History
 from tests.e2e.sharded.test_histories import cluster
 from tests.e2e.sharded.test_histories_as_messages import FiledSite, MessageSite, TopicSite
 from tests.e2e.sinks.gateway import KEY, SECRET, Gateway
-from tests.e2e.sinks.nodes import IN_COPIES, OF_DRIVERS, OF_OWNERS, OF_TASKS, Nodes, kill_and_start
+from tests.e2e.sinks.nodes import BEFORE_A_CHUNK, IN_COPIES, OF_DRIVERS, OF_OWNERS, OF_TASKS, Nodes, kill_and_start
 from tests.e2e.sinks.test_killed_between_steps import nodes
+from tests.until import until
 
 pytestmark = [pytest.mark.sinks, pytest.mark.costly("a cluster lives, and nodes with Spark start again and again")]
 __all__ = ["cluster", "nodes"]
@@ -94,6 +97,31 @@ def test_killed_in_a_copy(case: Case, point: str, victim: str) -> None:
         case.nodes.at(point, "shop", case.victims[victim], cause=case.site.create)
     case.site.until_written()
     _judged(case)
+
+
+def test_a_chunk_is_read_when_another_table_has_the_name(case: Case) -> None:
+    """Under all shards, while no owner tells of the renames: what is read belongs to no table, and a consumer leaves it out."""
+    mine, other = TABLES[:2]
+    with case.cluster.router() as router:
+        for number, ns in product(range(0, 200, 5), (mine, other)):
+            router.insert(ns, {"_id": f"{ns} {number}", "k": number, "b": number})
+
+    def rename() -> None:
+        case.nodes.owner.kill()
+        with case.cluster.router() as router:
+            ClusterDdl(router).rename(mine, f"{DB}.away")
+            ClusterDdl(router).rename(other, mine)
+
+    def told_of() -> set[str]:
+        copied = [each for each in map(json.loads, case.site.lines()) if each["op"] == "r"]
+        return {each["id"] for each in copied if each["key"]["_id"] == f"{other} 0"}
+
+    case.nodes.at(BEFORE_A_CHUNK, "shop", rename, cause=case.site.create)
+    until(lambda: len(told_of()) == 1, "the chunk is read")
+    case.nodes.owner.start()
+    case.nodes.owner.until_ready()
+    _judged(case)
+    assert len(told_of()) == 2
 
 
 def _judged(case: Case) -> None:
