@@ -66,7 +66,7 @@ def probe_shards(uri: str, configuration: Configuration, asked: Capture) -> Sour
         else:
             problems += _unreadable_history(source, min(start, now))
         tables = read_cluster_catalog(clients, configuration.filter.wants_table).tables
-        problems += _not_replicable(configuration, tables)
+        problems += _not_replicable(tables)
         return SourceFindings(
             problems=tuple(problems),
             identity=_identity(clients.config),
@@ -169,13 +169,7 @@ def _unreadable_history(source: ShardedSource, start: Position) -> Iterator[str]
         yield f"source: {trouble}"
 
 
-def _not_replicable(configuration: Configuration, tables: Iterable[TableSchema]) -> Iterator[str]:
-    capped = sorted(str(table.name) for table in tables if table.options.decode().get("capped"))
-    if capped and configuration.start is Start.INITIAL:
-        yield (
-            f"filter.tables: found capped tables ({', '.join(capped[:5])}), which cannot be read at one time of the cluster; leave them out, or "
-            "start without a copy"
-        )
+def _not_replicable(tables: Iterable[TableSchema]) -> Iterator[str]:
     series = sorted(str(table.name) for table in tables if table.kind is TableKind.TIMESERIES)
     if series:
         yield (

@@ -168,7 +168,8 @@ class ShardedSource:
                     f"shards {' and '.join(sorted(having))} of the source each have a document of {name} with key {key_text(key)}; remove one of "
                     "them, then copy the table again"
                 ).about(table)
-            return Row(next(iter(having.values()), None), replies.at_ts)
+            read_ts = replies.at_ts if replies.snapshot else reach_newest(self._clients)
+            return Row(next(iter(having.values()), None), read_ts)
 
     def _name_now(
         self, table: TableName, uuids: Sequence[TableId], of_another: Callable[[TableId], bool]
@@ -248,7 +249,6 @@ class ComparedCluster:
 
     def find(self, schema: TableSchema, options: Mapping[str, Any]) -> Generator[bytes, None, None]:
         """A table that is not there has no documents."""
-        capped, not_before = bool(schema.options.decode().get("capped")), ClusterTime(0, 0)
         concern = options.get("readConcern")
         past_ts = ClusterTime.from_bson(concern["atClusterTime"]) if concern is not None else None
         with (
@@ -257,9 +257,8 @@ class ComparedCluster:
                 self._clients,
                 schema.name,
                 options,
-                not_before=not_before,
+                not_before=ClusterTime(0, 0),
                 most=_MOST_DOCUMENTS,
-                snapshot=past_ts is not None or not capped,
                 past_ts=past_ts,
             ) as replies,
         ):

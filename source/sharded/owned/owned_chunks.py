@@ -52,7 +52,7 @@ class OwnedChunk:
         self._clients = clients
         self._chunk = chunk
         self._at_ts: ClusterTime | None = None
-        self._found_nothing_ts: ClusterTime | None = None
+        self._until_ts: ClusterTime | None = None
         self.ended = False
 
     def end(self) -> None:
@@ -67,10 +67,10 @@ class OwnedChunk:
 
     @property
     def until(self) -> ClusterTime:
-        """The same time, unless a read found nothing: a shard finds nothing, too, under a name that the table lost after that time. A time
-        after the reading makes its copy meet the rename. An open cursor notices a rename by itself.
+        """The same time, unless a capped table was read, or nothing found: a shard finds nothing, too, under a name that the table lost after that
+        time. A time after the reading makes its copy meet the rename. An open cursor notices a rename by itself.
         """
-        return self._found_nothing_ts or self.after
+        return self._until_ts or self.after
 
     def batches(self) -> Iterator[list[bytes]]:
         """Up to 16 MB and 5,000 documents of each shard."""
@@ -90,7 +90,7 @@ class OwnedChunk:
             nothing = yield from _given_on(self._in_turn(replies) if chunk.whole else self._merged(replies))
             if not chunk.whole and chunk.range.last_key_apart and not self.ended:
                 nothing |= yield from _given_on(self._last(replies))
-            self._found_nothing_ts = reach_newest(self._clients) if nothing else None
+            self._until_ts = reach_newest(self._clients) if nothing or not replies.snapshot else None
 
     def _last(self, beside: OwnedReplies) -> Iterator[list[bytes]]:
         """MaxKey is no end of a range."""

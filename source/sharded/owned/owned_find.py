@@ -61,13 +61,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OwnedReplies:
-    """`first` and `rest` of each shard that was asked, by its name; all documents are of `at_ts`."""
+    """`first` and `rest` of each shard that was asked, by its name; all documents are of `at_ts`, without a `snapshot` of that time or later."""
 
     at_ts: ClusterTime
     versions: Mapping[str, Mapping[str, object]]
     """What was said to each shard."""
     first: Mapping[str, Found]
     rest: Mapping[str, Iterator[Found]]
+    snapshot: bool
 
 
 @contextmanager
@@ -78,7 +79,6 @@ def owned_find(
     *,
     not_before: ClusterTime,
     most: int,
-    snapshot: bool = True,
     beside: OwnedReplies | None = None,
     past_ts: ClusterTime | None = None,
 ) -> Iterator[OwnedReplies]:
@@ -86,10 +86,11 @@ def owned_find(
 
     `past_ts`: at that time and no other; what cannot be shown as of then is an error with the server's code.
 
-    `beside`: at their time and no other, as long as the shards keep it and the table is the same. Without a `snapshot` the documents are of
-    that time or later: no server reads a capped collection at an earlier time, and one shard has all of it.
+    `beside`: at their time and no other, as long as the shards keep it and the table is the same.
+
+    No server reads a capped collection at an earlier time, but one shard has all of it: it is read without a snapshot.
     """
-    give_up_at = time.monotonic() + _PATIENCE_SECONDS
+    give_up_at, capped = time.monotonic() + _PATIENCE_SECONDS, False
     with ExitStack() as stack:
         while True:
             with ExitStack() as attempt:
@@ -102,13 +103,16 @@ def owned_find(
                         if past_ts is not None:
                             _refuse_changed(clients, table, hosts, versions, past_ts)
                         at_ts = past_ts or (beside.at_ts if beside is not None else reach(clients, not_before))
-                        concern = {"level": "snapshot", "atClusterTime": at_ts.to_bson()} if snapshot else _MAJORITY
-                        said = {**arguments, "readConcern": concern}
+                        level = "majority" if capped and len(versions) == 1 else "snapshot"
+                        time_name = "afterClusterTime" if level == "majority" else "atClusterTime"
+                        said = {**arguments, "readConcern": {"level": level, time_name: at_ts.to_bson()}}
                         retried = STALE | _NO_SNAPSHOT if past_ts is None else STALE
                         replies = _asked(
                             clients, table, said, hosts, versions, at_ts, attempt, most=most, retried=retried
                         )
                 except _Stale as stale:
+                    if past_ts is None and not capped and (capped := _is_capped(clients, table, hosts)):
+                        continue
                     if time.monotonic() > give_up_at:
                         raise SourceUnavailable(f"reading {table}: {stale}; it is read again") from stale
                     log.info("routes_were_stale", table=str(table), reason=str(stale))
@@ -126,7 +130,7 @@ class _Stale(Exception):
 def _asked(
     clients: ClusterClients,
     table: TableName,
-    arguments: Mapping[str, object],
+    arguments: Mapping[str, Any],
     hosts: Mapping[str, str],
     versions: Mapping[str, Mapping[str, object]],
     at_ts: ClusterTime,
@@ -151,7 +155,16 @@ def _asked(
         rest[shard] = replies
     if clients.read_shards() != hosts:
         raise _Stale("shards were added or removed meanwhile")
-    return OwnedReplies(at_ts, versions, first, rest)
+    return OwnedReplies(at_ts, versions, first, rest, snapshot="atClusterTime" in arguments["readConcern"])
+
+
+def _is_capped(clients: ClusterClients, table: TableName, hosts: Mapping[str, str]) -> bool:
+    """Not a sharded one."""
+    listing = {"listCollections": 1, "filter": {"name": table.coll, "options.capped": True}}
+    with translated(f"looking for {table} at its shard"):
+        primaries = [each["primary"] for each in _of_config(clients, "databases", {"_id": table.db}, _MAJORITY)]
+        found = [read_command(clients.of(each, hosts[each]), table.db, listing) for each in primaries if each in hosts]
+    return any(each["cursor"]["firstBatch"] for each in found)
 
 
 def _refuse_changed(

@@ -67,6 +67,10 @@ def test_ddl_and_moves_are_followed(site: Site, cluster: ShardedCluster) -> None
             router.insert("shop.orders", row)
             router.insert("shop.notes", row)
             router.insert("shop.plain", row)
+        capped = {"create": "recent", "capped": True, "size": 1 << 20, "max": 8}
+        router.wire("sa").command("shop", {**capped, **router.versions("shop.recent", "sa")})
+        for number in range(10):
+            router.insert("shop.recent", {"_id": number})
         site.create(filter={"tables": ["shop.*", "!shop.late"]})
         site.until_equal()
 
@@ -75,6 +79,7 @@ def test_ddl_and_moves_are_followed(site: Site, cluster: ShardedCluster) -> None
         _exchange_places(router, rows[10], rows[150])
         ddl.move_primary("shop", "sb")
         router.insert("shop.plain", {"_id": "after the move"})
+        router.insert("shop.recent", {"_id": "after the move"})
         router.update("shop.plain", {"_id": 7}, {"$set": {"v": 7}})
         ddl.reshard("shop.orders", {"b": 1}, numInitialChunks=2)
         router.insert("shop.orders", {"_id": "resharded", "k": 1, "b": 1})

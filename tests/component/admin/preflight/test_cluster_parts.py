@@ -65,10 +65,14 @@ class TestConfigServers:
             ddl.create_database("metrics", primary="sa")
             command = {"create": "cpu", "timeseries": {"timeField": "t"}}
             router.wire("sa").command("metrics", {**command, **router.versions("metrics.cpu", "sa")})
-            capped = {"create": "recent", "capped": True, "size": 4096}
-            router.wire("sa").command("metrics", {**capped, **router.versions("metrics.recent", "sa")})
+            before = {"tables": ["*.*"], "ignore_where": {"delete": {"n": 1}}}
             refused = {
-                "found capped tables (metrics.recent)": probe(cluster, target_uri, Capture.OPLOG, start="initial"),
+                "filter.events asks for documents before": probe(
+                    cluster, target_uri, Capture.OPLOG, filter={"events": [before]}
+                ),
+                "images: available asks for documents": probe(
+                    cluster, "file:///srv/feed", Capture.AUTO, images="available"
+                ),
                 "show no change stream": probe(cluster, target_uri, Capture.CHANGE_STREAM),
                 "found time series (metrics.cpu)": probe(cluster, target_uri, Capture.OPLOG),
                 "is no longer in the source's oplog": probe(cluster, target_uri, Capture.OPLOG, start="1000.1"),

@@ -148,6 +148,31 @@ def test_a_row_is_found_wherever_it_is(clients: ClusterClients) -> None:
     assert gone.document is None
 
 
+def test_a_capped_table_is_read_in_its_order_between_two_times(filled: ShardedCluster, clients: ClusterClients) -> None:
+    """No server reads it at an earlier time."""
+    name, key = TableName("shop", "recent"), bson.encode({"_id": 3})
+    with filled.router() as router:
+        capped = {"create": name.coll, "capped": True, "size": 1 << 20}
+        router.wire("sa").command(name.db, {**capped, **router.versions(str(name), "sa")})
+        for number in (5, 3, 9):
+            router.insert(str(name), {"_id": number})
+        now = reach_newest(clients)
+        read = OwnedChunk(clients, Chunk(table=name, whole=True, not_before=Position(now)))
+        batches = read.batches()
+        first = next(batches)
+        router.insert(str(name), {"_id": 1})
+        inserted = reach_newest(clients)
+        found = [bson.decode(each)["_id"] for documents in (first, *batches) for each in documents]
+        assert found == [5, 3, 9]
+        assert now <= read.after < inserted <= read.until
+        [table] = read_cluster_catalog(clients, lambda each: each == name).tables
+        row = ShardedSource(clients).row(name, (table.id,), key, not_before=now, of_another=nobody)
+        assert row is not None
+        assert row.document == key
+        assert row.read_ts >= now
+        ClusterDdl(router).drop(str(name))
+
+
 def test_the_catalog_has_each_table_once_with_the_indexes_of_all_owners(
     filled: ShardedCluster, clients: ClusterClients
 ) -> None:
