@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -103,13 +103,20 @@ def _naive(stack: DevStack, source: Client, workload: Workload) -> Iterator[Call
 def _lags(source: Client, target: Client, workload: Workload, target_database: str, numbers: range) -> list[float]:
     [table] = workload.names()
     rows = source[workload.database][table]
-    return lags(lambda number: rows.insert_one({"_id": number}), target[target_database][table], numbers)
+    arriving = arriving_in(target[target_database][table])
+    return lags(lambda number: rows.insert_one({"_id": number}), arriving, numbers)
+
+
+def arriving_in(collection: Collection[dict[str, Any]]) -> Callable[[int], Iterable[int]]:
+    return lambda first: [each["_id"] for each in collection.find({"_id": {"$gte": first}}, {"_id": 1})]
 
 
 def lags(
-    write: Callable[[int], object], target: Collection[dict[str, Any]], numbers: range, *, rate: float = _RATE
+    write: Callable[[int], object], arriving: Callable[[int], Iterable[int]], numbers: range, *, rate: float = _RATE
 ) -> list[float]:
-    """Milliseconds from each write's acknowledgement to its arrival; too long by at most the pause between two reads."""
+    """Milliseconds from each write's acknowledgement to its arrival; too long by at most the pause between two reads. `arriving`: what has come, from
+    a number on.
+    """
     written: dict[int, float] = {}
     arrived: dict[int, float] = {}
 
@@ -128,10 +135,10 @@ def lags(
             raise TimeoutError(
                 f"{len(arrived)} of {len(numbers)} writes arrived, {_DEADLINE_SECONDS:g} s after the last one"
             )
-        found = list(target.find({"_id": {"$gte": missing_from}}, {"_id": 1}))
+        found = arriving(missing_from)
         now = time.monotonic()
-        for document in found:
-            arrived.setdefault(document["_id"], now)
+        for number in filter(numbers.__contains__, found):
+            arrived.setdefault(number, now)
         while missing_from in arrived:
             missing_from += 1
         time.sleep(_LOOK_EVERY)

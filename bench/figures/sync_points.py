@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from bench.figures.lag import lags, p99
+from bench.figures.lag import arriving_in, lags, p99
 from bench.product import Product, target_of
 from bench.result import Figure
 from bench.workload import Workload
@@ -77,7 +77,7 @@ def _created(source: Client, product: Product, more: Mapping[str, object]) -> tu
 
 def _steady(source: Client, target: Client, product: Product, of: tuple[Workload, ChangefeedId]) -> _Steady:
     workload, id = of
-    rows, arriving = source[workload.database]["rows"], target[target_of(workload.database)]["rows"]
+    rows, arriving = source[workload.database]["rows"], arriving_in(target[target_of(workload.database)]["rows"])
 
     def write(number: int) -> None:
         rows.insert_one({"_id": number})

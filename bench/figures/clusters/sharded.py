@@ -15,7 +15,7 @@ from pathlib import Path
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from bench.figures.lag import lags
+from bench.figures.lag import arriving_in, lags
 from bench.product import Product, target_of
 from bench.result import Figure
 from bench.run import OURS, Run
@@ -28,6 +28,10 @@ from devstack.sharded.ddl import ClusterDdl
 from devstack.sharded.router import ClusterRouter
 from devstack.sharded.wire import MAJORITY, Wire
 from devstack.stack import DevStack
+from sink.messages.files.directory import Directory
+from sluice_client.feed_directory import FeedDirectory
+from sluice_client.feed_reader import StoredMessage
+from sluice_client.file_reader import Reader
 from source.connection import Client, connect
 from source.sharded.cluster_clients import ClusterClients, reach_newest
 
@@ -48,8 +52,8 @@ def sharded(stack: DevStack) -> list[Figure]:
     with Product(stack) as product, connect(stack.source_uri) as source, connect(stack.target_uri) as target:
         product.warm_up(source)
         bench = _Bench(stack, product, target)
-        one_set, one_lag = bench.on_a_replica_set(source)
-        return [figure for count in (1, 2, 3) for figure in bench.on_shards(count, one_set, one_lag)]
+        one_set, one_lag, filed_lag = bench.on_a_replica_set(source)
+        return [figure for count in (1, 2, 3) for figure in bench.on_shards(count, one_set, one_lag, filed_lag)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,8 @@ class _Bench:
     def __init__(self, stack: DevStack, product: Product, target: Client) -> None:
         self._stack, self._product, self._target = stack, product, target
 
-    def on_a_replica_set(self, source: Client) -> tuple[_Backlog, list[float]]:
-        """The backlog, and the lag of rows after it."""
+    def on_a_replica_set(self, source: Client) -> tuple[_Backlog, list[float], list[float]]:
+        """The backlog, and the lag of rows after it, into files too."""
         database = _database()
         with Wire(_port(source)) as wire:
             source[database].create_collection(_TABLE)
@@ -101,9 +105,11 @@ class _Bench:
             def write(number: int) -> None:
                 wire.command(database, {"insert": _TABLE, "documents": [{"_id": number}], "writeConcern": MAJORITY})
 
-            return backlog, self._lags(write, backlog)
+            return backlog, self._lags(write, backlog), self._lags(write, backlog, files=True)
 
-    def on_shards(self, count: int, one_set: _Backlog, lag_of_one: list[float]) -> Iterator[Figure]:
+    def on_shards(
+        self, count: int, one_set: _Backlog, lag_of_one: list[float], filed_lag: list[float]
+    ) -> Iterator[Figure]:
         database = _database()
         ns = f"{database}.{_TABLE}"
         with (
@@ -125,12 +131,14 @@ class _Bench:
             servers["config"] = cluster.config.members[0].pid
             shards = _Backlog(database, window, cluster.config.uri, Capture.SHARD_OPLOGS, servers)
             yield from self._figures(f"sharded_{count}", one_set, shards)
+
+            def write(number: int) -> None:
+                router.insert(ns, {"_id": number, "k": 0})
+
             if count == _FILED:
                 yield from self._figures(f"sharded_{count}_files", one_set, shards, files=True)
-            lag = self._lags(lambda number: router.insert(ns, {"_id": number, "k": 0}), shards)
-        medians = statistics.median(lag), statistics.median(lag_of_one)
-        worst = f"the longest: {max(lag):.0f}, on the replica set {max(lag_of_one):.0f}"
-        yield Figure.less_is_better(f"sharded_{count}_lag_median", medians[0], "ms", baseline=medians[1], note=worst)
+                yield _lag(f"sharded_{count}_files", self._lags(write, shards, files=True), filed_lag)
+            yield _lag(f"sharded_{count}", self._lags(write, shards), lag_of_one)
 
     def _figures(self, name: str, one_set: _Backlog, shards: _Backlog, *, files: bool = False) -> Iterator[Figure]:
         """The means of runs in turns, as the machine's pace changes within seconds."""
@@ -154,14 +162,18 @@ class _Bench:
         micros = {part: run.micros(part) for part in (*OURS, "target")}
         return _CaughtUp(run.rate, {**micros, "source": run.micros(*(backlog.servers or ("source",)))})
 
-    def _lags(self, write: Callable[[int], object], backlog: _Backlog) -> list[float]:
+    def _lags(self, write: Callable[[int], object], backlog: _Backlog, *, files: bool = False) -> list[float]:
         """A few rows a second, so that the other shards have nothing to tell. The first ones are replicated while a long-running task starts."""
-        id = self._create(backlog, str(backlog.window.end.ts))
+        directory = self._stack.directory / uuid.uuid4().hex
+        sink = f"file://{directory}?commit_interval=1s" if files else None
+        id = self._create(backlog, str(backlog.window.end.ts), sink)
         self._product.until_begun(id)
         rows = self._target[target_of(backlog.database)].get_collection(_TABLE)
-        first = range(_EVENTS, _EVENTS + _ROWS // 3)
-        lags(write, rows, first, rate=_RATE)
-        measured = lags(write, rows, range(first.stop, first.stop + _ROWS), rate=_RATE)
+        arriving = _shown_in(directory) if files else arriving_in(rows)
+        begin = _EVENTS + 2 * _ROWS * files
+        first = range(begin, begin + _ROWS // 3)
+        lags(write, arriving, first, rate=_RATE)
+        measured = lags(write, arriving, range(first.stop, first.stop + _ROWS), rate=_RATE)
         self._remove(id, backlog)
         return measured
 
@@ -174,6 +186,25 @@ class _Bench:
         self._product.remove(id)
         self._product.until_gone(id)
         self._target.drop_database(target_of(backlog.database))
+
+
+def _lag(name: str, ours: list[float], of_one: list[float]) -> Figure:
+    worst = f"the longest: {max(ours):.0f}, on the replica set {max(of_one):.0f}"
+    medians = statistics.median(ours), statistics.median(of_one)
+    return Figure.less_is_better(f"{name}_lag_median", medians[0], "ms", baseline=medians[1], note=worst)
+
+
+def _shown_in(directory: Path) -> Callable[[int], list[int]]:
+    """What a reader that follows the files is shown."""
+    reader = Reader(FeedDirectory(Directory(str(directory))))
+
+    def shown(_: int) -> list[int]:
+        round = reader.look()
+        contents = [each.content for each in reader.read(round)] if round is not None else []
+        messages = [each.fields for each in contents if isinstance(each, StoredMessage)]
+        return [each["key"]["_id"] for each in messages if each["op"] == "i"]
+
+    return shown
 
 
 def _spread(router: ClusterRouter, database: str, ns: str, cluster: ShardedCluster) -> None:
