@@ -110,7 +110,7 @@ class ChangefeedOwner:
         )
         self._memory = OwnerMemory()
         self._gone_at: dict[NodeId, float] = {}
-        self._run = 0
+        self._run, self.calm = 0, False
         self._watch = SourceWatch(id, self._source, self._background, self._lifecycles)
         self._source_chores = SourceChores(id, f"{term.layout.cluster}/{id}", self._source, self._background)
         self._sink_chores = SinkChores(id, self._sink, self._background)
@@ -151,6 +151,7 @@ class ChangefeedOwner:
         now = time.monotonic()
         self._gone_at = {node: self._gone_at.get(node, now) for node in known.left_behind}
         self._lifecycles.next_tick()
+        self.calm = False
         try:
             self._step(known)
         except (FencedError, CoordinationUnavailable):
@@ -280,6 +281,7 @@ class ChangefeedOwner:
         if status.lifecycle.running:
             self._schedule(known)
             self._fold(known, status, tables)
+        self.calm = decision.calm
 
     def _do_chores(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> None:
         """What needs no decision."""

@@ -15,6 +15,7 @@ from datetime import timedelta
 
 import structlog
 
+from changefeed.config.configuration import Configuration
 from changefeed.config.live_options import alike
 from changefeed.errors import FencedError, RecordUnreadable, RetryableError
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState
@@ -42,6 +43,8 @@ _TICK = timedelta(milliseconds=200)
 _LEAST_PAUSE = timedelta(milliseconds=20)
 _UNHURRIED = timedelta(milliseconds=30)
 """How long changes in etcd are collected before the next tick. New DDL events and ended jobs start a tick at once."""
+_CALM = timedelta(milliseconds=150)
+"""As long as rows flow and nothing else happens: most changes are the owner's own and the reports that follow from them."""
 _CAMPAIGN = timedelta(seconds=2)
 _VIEW_TIMEOUT = timedelta(seconds=2)
 _RETRY = timedelta(milliseconds=500)
@@ -163,7 +166,8 @@ class Owner:
                 self._urgent.clear()
                 self._round(term, changefeeds, unreadable)
                 time.sleep(_LEAST_PAUSE.total_seconds())
-                self._urgent.wait(_UNHURRIED.total_seconds())
+                calm = all(changefeed.calm for changefeed in changefeeds.values())
+                self._urgent.wait((_CALM if calm else _UNHURRIED).total_seconds())
                 self._wake.wait(_TICK.total_seconds())
         finally:
             self._mirror.need_apart_no_more()
@@ -269,15 +273,15 @@ class Owner:
         configuration = status.as_found(info.configuration) if status else info.configuration
         id = ChangefeedId(configuration.id)
         known = changefeeds.get(id)
-        if known is not None and (
-            known.capture is not info.capture
-            or known.configuration.sink != configuration.sink
-            or not alike(known.configuration, configuration)
-        ):
+        if known is not None and (known.capture is not info.capture or not _same(known.configuration, configuration)):
             changefeeds.pop(id).close()
         if id not in changefeeds:
             changefeeds[id] = ChangefeedOwner(id, configuration, info.capture, term, created_rev=stored.create_rev)
         return changefeeds[id]
+
+
+def _same(one: Configuration, other: Configuration) -> bool:
+    return one is other or (one.sink == other.sink and alike(one, other))
 
 
 def _asked_to_resign(view: View, layout: Layout, epoch: int) -> bool:

@@ -31,6 +31,7 @@ from changefeed.config.configuration import UnsupportedDdl
 from changefeed.config.tables.filter import Disposition
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
+from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records.ddl import Barrier, DdlRecord, DdlState, held_by
 from changefeed.records.status import ChangefeedStatus, Straggler
@@ -106,6 +107,8 @@ class Decision:
     """Events to be passed in again with the next state."""
     lacks_place: bool = False
     """The source should write something: a DDL of Sluice's own waits for a place."""
+    calm: bool = False
+    """At most rows flow: nothing waits for what nodes report."""
 
 
 def decide(
@@ -156,7 +159,17 @@ def decide(
     if status != state.status:
         actions.append(PublishStatus(status))
     lacks_place = seen.lacks_place and state.watching
-    return Decision(actions=tuple(actions), tip=tip, waiting=seen.waiting, lacks_place=lacks_place)
+    calm = not seen.waiting and _is_calm(state, actions)
+    return Decision(actions=tuple(actions), tip=tip, waiting=seen.waiting, lacks_place=lacks_place, calm=calm)
+
+
+def _is_calm(state: ChangefeedState, actions: Iterable[OwnerAction]) -> bool:
+    configuration, wishes = state.info.configuration, state.wishes
+    ddl = any(record.open for record in state.records.values())
+    steps = any(not isinstance(action, PublishBarrier | PublishStatus) for action in actions)
+    tables = state.copying or wishes.stragglers or wishes.requests or wishes.moving
+    held = configuration.sync_points or configuration.delay
+    return state.status.lifecycle.state is State.NORMAL and not (ddl or steps or tables or held)
 
 
 def _checkpoint(

@@ -154,6 +154,10 @@ class Owner:
             pass
         self._owners[0].tick(self._mirror.view())
 
+    @property
+    def calm(self) -> bool:
+        return self._owners[0].calm
+
     def close(self) -> None:
         for owner in self._owners:
             owner.close()
@@ -279,3 +283,16 @@ def test_a_source_where_nothing_happens_is_told_to_move_on_when_a_table_is_to_be
     owner.has(LAYOUT.request(FEED, A), TableRequest(verb=TableVerb.RECOPY))
     owner.tick()
     assert owner.moved_on.wait(60)
+
+
+def test_reports_may_be_collected_for_longer_while_nothing_waits_for_them(owner: Owner) -> None:
+    """Each of them would be a tick of its own, which costs as much as the one that moved the barrier."""
+    owner.is_(State.NORMAL, DesiredState.RUNNING)
+    owner.node_has_tables(lives=True)
+    owner.tick()
+    assert owner.calm
+    event = DdlEvent(position=at(100), type=DdlType.DROP, db="shop", table=TableName("shop", "a"), id=A)
+    scope = Scope(tables=frozenset({A}), names=frozenset({TableName("dr", "a")}))
+    owner.has(LAYOUT.ddl(FEED, event.position), DdlRecord(event=event, scope=scope, seen_at=NOW))
+    owner.tick()
+    assert not owner.calm
