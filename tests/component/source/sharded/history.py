@@ -22,7 +22,7 @@ HASHED = f"{DB}.h"
 TABLES = [*(f"{DB}.t{number}" for number in range(3)), HASHED]
 ACCOUNTS, BALANCE = 20, 100
 _KEYS = 200
-_PACE_SECONDS = 0.002
+_PACE_SECONDS = 0.01
 """Between two writes of a writer: a migration never catches up with writers that do nothing else."""
 _PAUSE_SECONDS = 0.3
 """After an accident of a server."""
