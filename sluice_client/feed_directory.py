@@ -6,9 +6,9 @@ import gzip
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import zstandard
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -42,6 +42,8 @@ from sluice_client.position import Position, TableId, Window
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NEWEST_MARKS = 16
 
+T = TypeVar("T")
+
 
 class FeedLife(NamedTuple):
     """Whose files these are, since which start. A changefeed that is restarted has another life, and other files."""
@@ -65,7 +67,7 @@ class _NodeLog:
             self._next = 0
             while (found := sums.get(self._next // GROUP)) is not None:
                 if found.until >= low.ts:
-                    yield from map(Manifest.parse, needed(store, found.name(self._epoch)).splitlines())
+                    yield from _understood(store, found.name(self._epoch), _manifests)
                 self._next += GROUP
                 self.ended = found.ends
         while not self.ended:
@@ -73,7 +75,7 @@ class _NodeLog:
             listed = store.names(group_folder(self._epoch, group), after=number_name(self._next - 1) if place else "")
             until = max([min(count, (group + 1) * GROUP), *(number_of(name) + 1 for name in listed[-1:])])
             for number in range(self._next, until):
-                manifest = Manifest.parse(needed(store, manifest_name(self._epoch, number)))
+                manifest = _understood(store, manifest_name(self._epoch, number), Manifest.parse)
                 self._next, self.ended = number + 1, manifest.sealed
                 yield manifest
             if self._next < (group + 1) * GROUP:
@@ -105,8 +107,7 @@ class FeedDirectory:
             raise NotFoundError(
                 f"{self._store}: expected {IDENTITY} of a changefeed, found none; no changefeed has written here yet"
             )
-        fields = json.loads(content)
-        return FeedLife(fields["feed"], fields["life"])
+        return _understood(self._store, IDENTITY, _life, content)
 
     def mark(self) -> Watermark | None:
         """Read it before `look`."""
@@ -116,9 +117,11 @@ class FeedDirectory:
         return reduce(Watermark.joined, self._marks.values()) if self._marks else None
 
     def _parsed_mark(self, name: str) -> Watermark | None:
-        content = self._store.read(f"{CHECKPOINT}/{name}")
-        if content is None:
-            return None
+        path = f"{CHECKPOINT}/{name}"
+        content = self._store.read(path)
+        return None if content is None else _understood(self._store, path, self._mark_of, content)
+
+    def _mark_of(self, content: bytes) -> Watermark:
         fields = json.loads(content)
         self._counts |= {epoch: max(count, self._counts.get(epoch, 0)) for epoch, count in fields["logs"].items()}
         self._ends = max(self._ends, fields["ended"])
@@ -139,14 +142,9 @@ class FeedDirectory:
                 f"folders there were removed: restore them"
             )
         after = names_from(low) if self.ddls or self.schemas else ""
-        for name in self._store.names(DDL, after=after):
-            if name not in self.ddls:
-                self.ddls[name] = _parsed(needed(self._store, f"{DDL}/{name}"))
-        for content in self._new(COPIED, ""):
-            fields = json.loads(content)
-            self.copied.add((TableId(fields["id"]), position_of(fields["start"])))
-        for content in self._new(SCHEMA, after):
-            message = _parsed(content)
+        self.ddls |= self._new(DDL, after, _parsed)
+        self.copied.update(self._new(COPIED, "", _copy).values())
+        for message in self._new(SCHEMA, after, _parsed).values():
             self.schemas.setdefault(TableId(message.table), {})[position_of(message.pos)] = message
 
     def forget(self, table: TableId, before: Position) -> None:
@@ -167,12 +165,12 @@ class FeedDirectory:
             )
         return found
 
-    def _new(self, part: str, after: str) -> Iterator[bytes]:
-        """What was not read yet."""
-        for name in (f"{part}/{each}" for each in self._store.names(part, after=after)):
-            if name not in self._read:
-                yield needed(self._store, name)
-                self._read.add(name)
+    def _new(self, part: str, after: str, parse: Callable[[bytes], T]) -> dict[str, T]:
+        """What was not read yet, by its name."""
+        names = [name for name in self._store.names(part, after=after) if f"{part}/{name}" not in self._read]
+        new = {name: _understood(self._store, f"{part}/{name}", parse) for name in names}
+        self._read.update(f"{part}/{name}" for name in names)
+        return new
 
     def messages(self, file: Receipt) -> Iterator[StoredMessage]:
         return stored_messages(file.name, checked(self._store, file))
@@ -216,6 +214,29 @@ def needed(store: FeedStore, name: str) -> bytes:
     if content is None:
         raise MessageGap(f"{store}/{name}: expected this file, which another one names; found none: restore it")
     return content
+
+
+def _understood(store: FeedStore, name: str, parse: Callable[[bytes], T], content: bytes | None = None) -> T:
+    """What the file says. `content`: what was read of it."""
+    content = needed(store, name) if content is None else content
+    try:
+        return parse(content)
+    except (ValueError, LookupError, TypeError) as error:
+        raise MessageGap(f"{store}/{name}: {error}; the file is damaged: restore it") from error
+
+
+def _life(content: bytes) -> FeedLife:
+    fields = json.loads(content)
+    return FeedLife(fields["feed"], fields["life"])
+
+
+def _manifests(content: bytes) -> list[Manifest]:
+    return [Manifest.parse(line) for line in content.splitlines()]
+
+
+def _copy(content: bytes) -> tuple[TableId, Position]:
+    fields = json.loads(content)
+    return TableId(fields["id"]), position_of(fields["start"])
 
 
 def _parsed(line: bytes) -> StoredMessage:

@@ -21,6 +21,7 @@ from pyspark_sluice.spark_source import FeedTableReader, SluiceReadError
 from sink.ddl import DropTables, RenameTable
 from sluice_client.feed_errors import ConfigurationError
 from sluice_client.feed_reader import MessageGap, StoredMessage
+from sluice_client.manifest import CHECKPOINT, COPIED, IDENTITY, LOG, SCHEMA
 from sluice_client.pos import pos_of
 from tests.component.pyspark_sluice.feeds import begun_again
 from tests.component.sink.messages import Messages, filed
@@ -176,6 +177,26 @@ def test_bad_input_is_one_message(feed: Messages, tmp_path: Path) -> None:
     damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
     with pytest.raises(MessageGap, match="the file is damaged: restore it"):
         _rows(_batches(tmp_path), start, end)
+
+
+def test_a_damaged_file_beside_those_with_rows_is_named(tmp_path: Path) -> None:
+    begun_again(f"file://{tmp_path}/feed")
+    files = [path for path in (tmp_path / "feed").rglob("*.json") if "data" not in path.parts]
+    assert {path.relative_to(tmp_path / "feed").parts[0] for path in files} >= {
+        IDENTITY,
+        CHECKPOINT,
+        COPIED,
+        DDL,
+        LOG,
+        SCHEMA,
+    }
+    for path in files:
+        content = path.read_bytes()
+        for damaged in (content[: len(content) // 2], b"[]", bytes(len(content))):
+            path.write_bytes(damaged)
+            with pytest.raises(MessageGap, match=rf"{path}: .*; the file is damaged: restore it"):
+                list(_ends(_batches(tmp_path), BatchLimits()))
+        path.write_bytes(content)
 
 
 def test_a_feed_of_another_life_is_not_read_on(feed: Messages, tmp_path: Path) -> None:
