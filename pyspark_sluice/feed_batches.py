@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_sluice.arrow_rows import in_order, positions_of_file, rows_of_file, rows_of_messages
 from pyspark_sluice.batches import DdlStop, by_table, cost_of, next_stop, shared_out, up_to, whole_files, within_files
 from pyspark_sluice.reader_options import BatchLimits, ReaderOptions
 from sluice_client.feed_directory import FeedDirectory, FeedLife, checked
@@ -38,16 +38,12 @@ class FeedPartition(InputPartition):
         self.told = told
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        batches = self._batches()
-        if self.options.ordered:
-            batches = in_order(list(batches))
-        yield from (batch for batch in batches if len(batch))
+        from pyspark_sluice.arrow_rows import in_order, rows_of_file, rows_of_messages  # noqa: PLC0415 - it takes time to load, and only tasks need it
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        store = open_feed(self.options.path)
-        yield from rows_of_messages(self.told, self.options.wants)
-        for file, spans in self.files:
-            yield from rows_of_file(file.name, checked(store, file), spans, self.options.wants)
+        store, wants = open_feed(self.options.path), self.options.wants
+        files = (rows_of_file(file.name, checked(store, file), spans, wants) for file, spans in self.files)
+        batches = chain(rows_of_messages(self.told, wants), chain.from_iterable(files))
+        yield from (batch for batch in (in_order(list(batches)) if self.options.ordered else batches) if len(batch))
 
 
 class FeedBatches:
@@ -212,6 +208,8 @@ class FeedBatches:
         return min((at for at in known if at.ts.seconds), default=None)
 
     def _rows(self, plan: RoundPlan) -> Iterator[tuple[str, float]]:
+        from pyspark_sluice.arrow_rows import positions_of_file  # noqa: PLC0415 - only limits need it
+
         for file, spans in plan.files.values():
             places = positions_of_file(file.name, checked(self._store, file), spans)
             yield from ((pos, file.bytes / max(1, file.rows)) for pos in places)

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_sluice.arrow_rows import SPARK_SCHEMA
 from pyspark_sluice.feed_batches import FeedBatches, FeedPartition, Offset
 from pyspark_sluice.reader_options import BatchLimits, ReaderOptions
 from sluice_client.feed_errors import ConfigurationError, SluiceError
@@ -65,6 +64,8 @@ class DefaultSource(DataSource):
         return "sluice"
 
     def schema(self) -> str:
+        from pyspark_sluice.arrow_rows import SPARK_SCHEMA  # noqa: PLC0415 - it takes time to load, and few of a query's processes need it
+
         return SPARK_SCHEMA
 
     @told
