@@ -62,6 +62,14 @@ def _tables(spark: SparkSession, place: str, folder: Path) -> None:
         "newest": lambda: spark.read.format("sluice").option("start", "newest").load(place).count(),
         "option": lambda: _told(lambda: spark.read.format("sluice").option("table", "shop.a").load(place).collect()),
         "batches": lambda: _two_streams(spark, place, folder),
+        "damaged": lambda: [
+            _told(step)
+            for each in ("cut", "spoilt")
+            for step in (
+                lambda each=each: read.load(f"{folder}/{each}").collect(),
+                lambda each=each: _now(spark, f"{folder}/{each}", folder / f"{each} query"),
+            )
+        ],
         "again": lambda: _again_and_another_life(spark, f"{place}_again", folder),
     }
     (folder / "found.json").write_text(json.dumps({name: _again(step) for name, step in steps.items()}))

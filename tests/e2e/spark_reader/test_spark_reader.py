@@ -33,8 +33,8 @@ _PATIENCE = 3600.0
 """Proves nothing: beside many neighbours a minute of CPU takes half an hour."""
 
 
-def _shop(place: str) -> Messages:
-    messages = filed(f"{place}{'&' if '?' in place else '?'}format=parquet")
+def _shop(place: str, format: str = "parquet") -> Messages:
+    messages = filed(f"{place}{'&' if '?' in place else '?'}format={format}")
     messages.claim(described(A), described(B, "b"))
     both = described(A), described(B, "b")
     messages.window(100, 110, [insert(A, 101, 1), insert(B, 102, 2, "b"), insert(A, 103, 3)], *both)
@@ -45,6 +45,15 @@ def _shop(place: str) -> Messages:
     messages.window(130, 145, [insert(B, 140, 6, "c"), changed(RowType.UPDATE, A, 141, 0, 1, n=50)], *both)
     messages.mark(144)
     return messages
+
+
+def _damaged(folder: Path, format: str, kept: float, rubbish: bytes) -> Path:
+    """A file with rows."""
+    _shop(f"file://{folder}", format)
+    file = max((folder / "data").rglob("*.*"), key=lambda path: path.stat().st_size)
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * kept)] + rubbish)
+    return file
 
 
 def _as_read(messages: Messages) -> list[list[str]]:
@@ -78,6 +87,7 @@ def test_spark_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
     again = _as_read(begun_again(f"{place}_again?format=parquet"))
     _shop(f"file://{tmp_path}/another life")
     (tmp_path / "another life" / "feed.json").write_text('{"v": 1, "feed": "orders", "life": "c/2"}')
+    damaged = [_damaged(tmp_path / "cut", "parquet", 0.5, b""), _damaged(tmp_path / "spoilt", "json", 0.0, b"rubbish")]
     _read("tables", place, tmp_path)
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["rows"] == _committed(tmp_path / "one") == _committed(tmp_path / "other") == _as_read(messages)
@@ -99,8 +109,11 @@ def test_spark_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
     assert "images: available" in found["refused"]
     assert "expected feed.json of a changefeed, found none" in found["nothing"]
     assert "table: is no option of this source (do you mean tables?)" in found["option"]
+    for name, text in zip((damaged[0], damaged[0], damaged[1], damaged[1]), found["damaged"], strict=True):
+        assert f"SluiceReadError: {name}: expected " in text
+        assert "; the file is damaged: restore it" in text
     told = [*(found[name] for name in ("refused", "nothing", "option", "new name")), found["again"]["another life"]]
-    assert [text for text in told if "\tat org.apache" in text] == []
+    assert [text for text in (*told, *found["damaged"]) if "\tat org.apache" in text] == []
 
 
 @pytest.mark.soak
