@@ -85,6 +85,35 @@ class TestConfigServers:
         for said, problems in refused.items():
             assert any(said in problem for problem in problems), (said, problems)
 
+    @pytest.mark.parametrize(
+        ("reader", "version", "said"),
+        [
+            (
+                "source.sharded.cluster_clients",
+                (4, 4),
+                "MongoDB 4.4; the oldest version whose oplogs can be read is 5.0",
+            ),
+            (
+                "admin.preflight.shards_probe",
+                (7, 0),
+                "its config servers are MongoDB 7.0; reading the oplogs of shards",
+            ),
+        ],
+    )
+    def test_those_of_a_version_that_was_not_tried_are_refused(
+        self,
+        cluster: ShardedCluster,
+        target_uri: str,
+        monkeypatch: pytest.MonkeyPatch,
+        reader: str,
+        version: tuple[int, int],
+        said: str,
+    ) -> None:
+        """The development stack has no cluster of them."""
+        monkeypatch.setattr(f"{reader}.version_of", lambda _: version)
+        [problem] = probe(cluster, target_uri, Capture.OPLOG)
+        assert said in problem
+
     def test_a_shard_that_cannot_be_read_is_named(self, tmp_path: Path, target_uri: str) -> None:
         with ShardedCluster(tmp_path / "data", tmp_path / "log") as cluster:
             cluster.shards["sb"].stop()
