@@ -27,7 +27,7 @@ def at_rest(stack: DevStack) -> list[Figure]:
             product.warm_up(source)
             product.until_begun(product.create(workload.database))
             time.sleep(_SECONDS)  # after its start a changefeed is not at rest yet
-            with product.usage() as usage:
+            with product.usage(memory=False) as usage:
                 time.sleep(_SECONDS)
         naive = _naive(stack, source, workload).millis("itself")
     return [Figure.less_is_better("cpu_at_rest", usage.millis(*OURS), "ms CPU/s", baseline=naive, note=shares(usage))]

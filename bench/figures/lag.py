@@ -43,7 +43,7 @@ def lag(stack: DevStack) -> list[Figure]:
             workload = _prepared(source)
             product.until_begun(product.create(workload.database))
             beginning = _lags(source, target, workload, target_of(workload.database), _BEGINNING)
-            with product.usage() as usage:
+            with product.usage(memory=False) as usage:
                 ours = _lags(source, target, workload, target_of(workload.database), _STEADY)
         workload = _prepared(source)
         with _naive(stack, source, workload) as replicated:

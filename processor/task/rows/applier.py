@@ -38,9 +38,9 @@ BATCH_BYTES = 16 << 20
 FIRST_CHANGES = 500
 _LEAST_CHANGES, _LEAST_SHARING = 50, 10
 _BATCH_SECONDS = 0.25
+"""How long the sink should be busy with one batch."""
 _CAPPED_CHANGES, _CAPPED_SECONDS = 40_000, 2.0
 """A full capped table costs a target five times as much a row as another one, and what came and went within a batch costs nothing."""
-"""How long the sink should be busy with one batch."""
 _GROWTH = 4
 LONGEST_SECONDS, LONGEST_SETTLED_SECONDS = 3.0, 20.0
 HELD_UP_SECONDS = 0.5
