@@ -145,10 +145,12 @@ class Product:
 
         def copied() -> bool:
             under = self.layout.copies(id)
-            found = [kv for kv in self.etcd.range(under).items if kv.key.count("/") == under.count("/")]
+            if len(self.etcd.keys(under)) != tables:  # those of a table in copy are two or more
+                return False
+            found = self.etcd.range(under).items
             return sum(decode(CopyRecord, kv).stage is CopyStage.DONE for kv in found) == tables
 
-        self._until(copied, f"{id} has copied {tables} tables")
+        self._until(copied, f"{id} has copied {tables} tables", every=0.1)
 
     def until_exchanged(self, id: ChangefeedId, times: int) -> None:
         """Waits until so many copies have taken their tables' places."""
@@ -183,7 +185,7 @@ class Product:
         found = self.etcd.get(self.layout.status(id))
         return decode(ChangefeedStatus, found) if found else None
 
-    def _until(self, condition: Callable[[], bool], what: str) -> None:
+    def _until(self, condition: Callable[[], bool], what: str, *, every: float = 0.02) -> None:
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while not condition():
             for role, process in self._processes.items():
@@ -191,7 +193,7 @@ class Product:
                     raise RuntimeError(f"the {role} ended with code {process.returncode} before {what}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not within {_DEADLINE_SECONDS:g} s: {what}; see {self._log.name}")
-            time.sleep(0.02)
+            time.sleep(every)
 
     def start(self, role: str) -> None:
         command = [sys.executable, "-c", "from cli.main import main; main()", "server", "--roles", role, "--name", role]

@@ -21,7 +21,7 @@ _WORKLOADS = {
     "copy_10_kb": Workload(events=40_000, tables=4, batch=500, document_bytes=10 << 10),
     "copy_1_mb": Workload(events=500, tables=4, batch=5, document_bytes=1 << 20),
 }
-_SMALL_TABLES, _DOCUMENTS_EACH = 300, 20
+_SMALL_TABLES, _DOCUMENTS_EACH = 1_000, 100
 _FIRST = 10_000
 
 
