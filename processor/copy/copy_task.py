@@ -1,9 +1,9 @@
 """`run_copy_steps`: the task that carries out steps of initial copies in a Spark worker, since they need the source or the target and a permit.
 
-One task gets many steps of small tables, since a task costs more than such a step. After one second it starts no further step. A chunk is
-copied so:
+One task gets many steps of small tables, since a task costs more than such a step. Of brief ones it does some at once, as each mostly waits
+for the target's disk. After one second it starts no further step. A chunk is copied so:
 
-    clear the range (a whole table: create it again)  removes rows of an earlier attempt, whose deletes are not applied again
+    clear the range (a whole table: create it again)  removes rows of an earlier attempt, whose deletes are not applied again; not if there was none
     read at one cluster time, load                    the next reply is read while one is loaded
     after a limit of time: leave the rest             the next reply, not loaded, begins the next chunk
     answer with the times, documents and bytes        the driver records them
@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import filterfalse
+from functools import partial
+from itertools import filterfalse, groupby
 
 import structlog
 
@@ -53,6 +54,9 @@ from source.tables.chunks import bound_at
 _log = structlog.get_logger(__name__)
 
 _LONG_ENOUGH = timedelta(seconds=1)
+_AT_ONCE = 4
+_TOGETHER = 32
+"""Brief steps that begin before the time is looked at. Their tables are observed by one look."""
 
 
 def run_copy_steps(shared: Shared, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
@@ -64,15 +68,40 @@ def run_copy_steps(shared: Shared, steps: Sequence[CopyStep], attempt: str) -> C
 
 
 def _answers(resources: ChangefeedResources, steps: Sequence[CopyStep]) -> Iterator[CopyAnswer | ErrorReport]:
-    """Runs the steps one after another. After an error of one table it goes on with the next step."""
+    """After an error of one table it goes on with the other steps."""
     begun_at = time.monotonic()
-    for step in steps:
-        try:
-            yield _done(resources, step)
-        except Exception as error:  # noqa: BLE001 - as above
-            yield report_of(error)
-        if time.monotonic() > begun_at + _LONG_ENOUGH.total_seconds():
-            return
+    with ThreadPoolExecutor(_AT_ONCE, "steps") as threads:
+        for together in slices(steps, most=1 if resources.copy_log is not None else _TOGETHER):
+            try:
+                seen = _observed(resources, together)
+            except Exception as error:  # noqa: BLE001 - as above
+                yield report_of(error)
+                return
+            yield from threads.map(partial(_answer, resources), seen)
+            if time.monotonic() > begun_at + _LONG_ENOUGH.total_seconds():
+                return
+
+
+def slices(steps: Sequence[CopyStep], most: int) -> Iterator[Sequence[CopyStep]]:
+    """Brief steps of one kind together, any other step alone."""
+    for (_, brief), run in groupby(steps, lambda step: (type(step), step.brief)):
+        alike, size = list(run), most if brief else 1
+        yield from (alike[first : first + size] for first in range(0, len(alike), size))
+
+
+def _observed(resources: ChangefeedResources, steps: Sequence[CopyStep]) -> Sequence[CopyStep]:
+    names = [_creation(resources, step.schema, None).name for step in steps if isinstance(step, Prepare)]
+    if not names:
+        return steps
+    before = resources.ddl.observe(names)
+    return [replace(step, before=before) if isinstance(step, Prepare) else step for step in steps]
+
+
+def _answer(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer | ErrorReport:
+    try:
+        return _done(resources, step)
+    except Exception as error:  # noqa: BLE001 - as above
+        return report_of(error)
 
 
 def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
@@ -83,7 +112,8 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
             if resources.copy_log is not None:
                 resources.copy_log.begin([(step.schema, creation.name)])
             ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
-            prepare(creation, resources.ddl, resources.loader(step.schema, once=False), ours=ours)
+            loader = resources.loader(step.schema, once=False)
+            prepare(creation, resources.ddl, loader, step.before, ours=ours)
             resources.forget_letters(step.schema.id)
             return resources.source.divide(step.schema)
         case CopyChunk():
@@ -163,6 +193,7 @@ def copy_chunk(step: CopyChunk, place: CopyPlace) -> ReadChunk:
             return _attempt(step, place, ReadWay.SNAPSHOT)
         except SnapshotLost as error:
             _log.info("chunk_read_without_snapshot", chunk=str(step.chunk()), reason=str(error))
+            step = replace(step, fresh=False)
     return _attempt(step, place, ReadWay.WATERMARK)
 
 
@@ -171,7 +202,7 @@ def _attempt(step: CopyChunk, place: CopyPlace, way: ReadWay) -> ReadChunk:
     place.check_wanted()
     if step.whole:
         make_anew(place.creation, place.ddl)
-    elif not place.creation.filled_in_place:
+    elif not (step.fresh or place.creation.filled_in_place):
         place.loader.clear(step.range)
     reader = place.source.chunk(step.chunk(only=step.schema.id if place.creation.shared else None), way)
     read, begun_at, documents, size, last = step.range, time.monotonic(), 0, 0, b""

@@ -19,6 +19,7 @@ from changefeed.errors import InvariantError
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.copy import CopiedChunk, CopyStage
+from changefeed.records.ddl import Observation
 from changefeed.table import TableId, TableSchema
 from processor.copy.plan import Begin, BuildIndexes, CopyAction, CopyChunks, CopyInputs, Empty, read_not_before
 from processor.copy.table_copy import TableCopy
@@ -28,16 +29,24 @@ from sink.receipt import Receipt
 from source.tables.chunk_reader import Chunk
 from source.tables.chunks import Division
 
+NOTHING_SEEN = Observation(tables={})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
+    """`before`: what the task sees at the target."""
+
     schema: TableSchema
     ours: bool
+    before: Observation = NOTHING_SEEN
+    brief: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyChunk:
-    """`not_before`: the table's checkpoint. `copied_from`: where its copy began. `divide_after`: seconds, if the chunk may be divided."""
+    """`not_before`: the table's checkpoint. `copied_from`: where its copy began. `divide_after`: seconds, if the chunk may be divided. `fresh`:
+    nothing was ever loaded for the table since it was prepared.
+    """
 
     schema: TableSchema
     range: KeyRange
@@ -47,6 +56,8 @@ class CopyChunk:
     divide_after: int | None
     limit_share: float = 1.0
     """Of the changefeed's `copy_limit`, for the executor that runs it."""
+    brief: bool = False
+    fresh: bool = False
 
     def chunk(self, *, only: TableId | None = None) -> Chunk:
         """What to read. `only`: of the table with this id."""
@@ -61,6 +72,7 @@ class IndexTable:
     schema: TableSchema
     copied_from: Position
     at: Position
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +82,7 @@ class MakeEmpty:
     schema: TableSchema
     at: Position
     first_from: Position | None = None
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +113,15 @@ class PlannedStep:
 
 
 def steps_of(
-    action: CopyAction, copy: TableCopy | None, inputs: CopyInputs, schemas: SchemaVersions, divide_after: int
+    action: CopyAction,
+    copy: TableCopy | None,
+    inputs: CopyInputs,
+    schemas: SchemaVersions,
+    divide_after: int,
+    *,
+    fresh: bool,
 ) -> Iterator[PlannedStep]:
-    """`divide_after`: seconds after which a chunk is divided where it has been read to."""
+    """`divide_after`: seconds after which a chunk is divided where it has been read to. `fresh`: nothing was loaded since the table was prepared."""
     table = inputs.table
     match action:
         case Begin(at):
@@ -118,11 +137,13 @@ def steps_of(
                     not_before=read_not_before(inputs),
                     copied_from=copy.start,
                     divide_after=divide_after if copy.may_divide(number) else None,
+                    brief=copy.brief,
+                    fresh=fresh and copy.small,
                 )
                 size = size_of_next(copy) if copy.may_divide(number) else StepSize.ANY
                 yield PlannedStep(table, step, copy.start, size)
         case BuildIndexes(at) if copy is not None:
-            index = IndexTable(schema=_schema(schemas, table, at), copied_from=copy.start, at=at)
+            index = IndexTable(schema=_schema(schemas, table, at), copied_from=copy.start, at=at, brief=copy.brief)
             yield PlannedStep(table, index, at, StepSize.SMALL if copy.small else StepSize.ANY)
         case Empty(at):
             first_from = max(inputs.checkpoint, inputs.start) if copy is None else None
@@ -133,7 +154,7 @@ def steps_of(
 
 
 def size_of_next(copy: TableCopy | None) -> StepSize:
-    if copy is None or copy.stage is CopyStage.RESTART:
+    if copy is None or copy.stage is CopyStage.RESTART or copy.brief:
         return StepSize.BRIEF
     return StepSize.SMALL if copy.small else StepSize.CHUNK
 

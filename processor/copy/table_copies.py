@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.records.copy import CopyStage
+from changefeed.records.ddl import Barrier
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableSize
 from coordination.etcd.protocol import Op
@@ -42,6 +43,7 @@ from processor.copy.steps import (
     CopyStep,
     MakeEmpty,
     PlannedStep,
+    Prepare,
     ReadChunk,
     copy_after,
     size_of_next,
@@ -82,6 +84,21 @@ class _Begun:
     place: int
 
 
+@dataclass(slots=True)
+class _Round:
+    """What the tables in copy share in one tick. `gathered`: tiny ones that may catch up, once none is left (`brief_left`) that is not copied."""
+
+    around: CopySurroundings
+    sharing: TaskSharing[PlannedStep]
+    calmly: TaskSharing[PlannedStep]
+    beside: dict[TableId, bool] = field(default_factory=dict)
+    gathered: dict[TableId, Position] = field(default_factory=dict)
+    brief_left: bool = False
+
+    def tasks(self, *, beside: bool) -> TaskSharing[PlannedStep]:
+        return self.calmly if beside else self.sharing
+
+
 class TableCopies:
     """For the processor's thread."""
 
@@ -91,6 +108,10 @@ class TableCopies:
         self._apart = apart
         self.known = KnownCopies(id, layout)
         self._begun: dict[TableId, list[_Begun]] = {}
+        self._fresh: set[TableId] = set()
+        """The tables in copy that were prepared here, and for which nothing was loaded since, by whichever node."""
+        self._beside: dict[TableId, bool] = {}
+        """Whether each table in copy is copied beside the target's table, as of the last tick: a schema costs more than all else of a tick."""
         self._uncleared: set[TableId] = set()
         """The tables in copy whose table at the target may hold rows of others. Their windows begin in the tick that finds this."""
 
@@ -132,43 +153,75 @@ class TableCopies:
 
         A leaving table starts no step: it is released only when no running task could create it again. A table that does not exist at
         its checkpoint is left alone until the assignment no longer names it. Copies beside the target's tables take one task at a time, so that
-        the windows of the tables that follow need not wait for Spark.
+        the windows of the tables that follow need not wait for Spark. Tiny tables catch up together, once all are copied or a minute has passed.
         """
         self._forget_others(stored)
         tick = CopyTick()
         around = CopySurroundings(stored=stored, schemas=schemas, lanes=lanes, limits=self._limits, apart=self._apart)
         running = sum(not task.done() for task in self._tasks())
-        sharing: TaskSharing[PlannedStep] = TaskSharing(stored.configuration.pipeline.parallelism - running)
-        calmly: TaskSharing[PlannedStep] = TaskSharing(1 - self._running_beside())
+        free, calmly = stored.configuration.pipeline.parallelism - running, 1 - self._running_beside()
+        round = _Round(around, sharing=TaskSharing(free), calmly=TaskSharing(calmly))
+        leaving = stored.orders.assignment.leaving
         for table in self.known.in_copy(view, stored):
             copy = self.known.copy(view, table)
-            checkpoint = tick.limits[table] = lanes.checkpoint_of(table)
+            tick.limits[table] = lanes.checkpoint_of(table)
+            if table in leaving:
+                self._fresh.discard(table)
             if self._take(table, copy, tick, now):
-                continue
-            leaving = table in stored.orders.assignment.leaving
-            schema = schemas.at(table, checkpoint)
-            if submit is None or leaving or table in still or schema is None:
-                continue
-            tasks = calmly if schema.own_target else sharing
-            room = tasks.room(size_of_next(copy))
-            begun = [begun.step.step for begun in self._begun.get(table, ())]
-            inputs = inputs_of(copy, schema, around, begun, room)
-            (self._uncleared.add if inputs.others else self._uncleared.discard)(table)
-            action = decide(copy, inputs)
-            if isinstance(action, Wait | Begin | CopyChunks):
-                _follow(copy, inputs, stored, tick)
-            match action:
-                case CatchUp(until):
-                    tick.limits[table] = until
-                case MoveCheckpoint() | EndCopy() | ForgetChunks() | Finish() if table not in self._begun:
-                    self._record(table, copy, action, tick)
-                case _ if room and (isinstance(action, CopyChunks) or table not in self._begun):
-                    for step in steps_of(action, copy, inputs, schemas, self._limits.copy_divides_after):
-                        tasks.add(step, step.size)
+                round.brief_left = True  # the next tick sees whether it is
+            elif submit is not None and table not in leaving and table not in still:
+                self._go_on(table, copy, round, tick)
+        self._beside = round.beside
+        if not round.brief_left:
+            tick.limits |= round.gathered
         if submit is not None:
-            self._begin(sharing, submit, now)
-            self._begin(calmly, submit, now)
+            self._begin(round.sharing, submit, now)
+            self._begin(round.calmly, submit, now)
         return tick
+
+    def _go_on(self, table: TableId, copy: TableCopy | None, round: _Round, tick: CopyTick) -> None:
+        around, checkpoint = round.around, tick.limits[table]
+        near = self._near(table, checkpoint, around.stored.orders.barrier)
+        left = near and (copy is None or (copy.brief and not copy.complete))
+        known = self._beside.get(table)
+        if near and known is not None and self._waits(copy, table, round.tasks(beside=known)):
+            round.beside[table] = known
+            round.brief_left |= left
+            return
+        schema = around.schemas.at(table, checkpoint)
+        if schema is None:
+            return
+        round.beside[table] = schema.own_target
+        round.brief_left |= left
+        tasks = round.tasks(beside=schema.own_target)
+        room = tasks.room(size_of_next(copy))
+        begun = [begun.step.step for begun in self._begun.get(table, ())]
+        inputs = inputs_of(copy, schema, around, begun, room)
+        (self._uncleared.add if inputs.others else self._uncleared.discard)(table)
+        action = decide(copy, inputs)
+        if isinstance(action, Wait | Begin | CopyChunks):
+            _follow(copy, inputs, around.stored, tick)
+        match action:
+            case CatchUp(until):
+                (round.gathered if near and copy is not None and copy.brief else tick.limits)[table] = until
+            case MoveCheckpoint() | EndCopy() | ForgetChunks() | Finish() if table not in self._begun:
+                self._record(table, copy, action, tick)
+            case _ if room and (isinstance(action, CopyChunks) or table not in self._begun):
+                divides_after, fresh = self._limits.copy_divides_after, table in self._fresh
+                for step in steps_of(action, copy, inputs, around.schemas, divides_after, fresh=fresh):
+                    tasks.add(step, step.size)
+
+    def _near(self, table: TableId, checkpoint: Position, barrier: Barrier) -> bool:
+        """Whether the table may stay where it is: no DDL holds it, and the oplog need not reach far back for it."""
+        behind = barrier.position.ts.seconds - checkpoint.ts.seconds
+        return table not in barrier.held and behind <= self._limits.copy_follows_after
+
+    def _waits(self, copy: TableCopy | None, table: TableId, tasks: TaskSharing[PlannedStep]) -> bool:
+        """Whether nothing can begin for the table: of many small ones, most wait in most ticks."""
+        if copy is not None and copy.complete:
+            return False
+        size = size_of_next(copy)
+        return not tasks.room(size) or (table in self._begun and size is not StepSize.CHUNK)
 
     def _record(self, table: TableId, copy: TableCopy | None, action: CopyAction, tick: CopyTick) -> None:
         """What needs no task. Chunks of one part are one write."""
@@ -190,8 +243,10 @@ class TableCopies:
             self.known.task_begins(now)
             for place, step in enumerate(steps):
                 self._begun.setdefault(step.table, []).append(_Begun(step, task, place))
-                if isinstance(step.step, CopyChunk) and step.size is not StepSize.SMALL:
-                    self.known.chunk_begins(step.table, now)
+                if isinstance(step.step, CopyChunk):
+                    self._fresh.discard(step.table)
+                    if step.size in (StepSize.CHUNK, StepSize.ANY):
+                        self.known.chunk_begins(step.table, now)
 
     def _tasks(self) -> set[Future[CopyAnswers]]:
         return {each.task for begun in self._begun.values() for each in begun}
@@ -206,8 +261,10 @@ class TableCopies:
         parts: set[int] = set()
         for begun in [begun for begun in self._begun.get(table, []) if begun.task.done()]:
             self._begun[table].remove(begun)
-            step = begun.step.step
-            for answer in begun.task.result()[begun.place : begun.place + 1]:
+            step, answers = begun.step.step, begun.task.result()
+            if isinstance(step, CopyChunk) and step.fresh and _not_begun(begun.place, answers):
+                self._fresh.add(table)
+            for answer in answers[begun.place : begun.place + 1]:
                 if isinstance(answer, ErrorReport):
                     tick.errors.append(replace(answer, table=table))
                     continue
@@ -219,6 +276,8 @@ class TableCopies:
                     self.known.chunk_ended(table, copied, now)
                 else:
                     ops += self.known.written(table, copy)
+                if isinstance(step, Prepare):
+                    self._fresh.add(table)
                 if isinstance(step, MakeEmpty):
                     tick.moved[table] = begun.step.at
         if copy is not None:
@@ -232,9 +291,15 @@ class TableCopies:
         """Forgets tables that are no longer assigned to this node. Their running tasks are kept until they end."""
         assigned = stored.orders.assignment.tables
         self.known.keep(assigned)
+        self._fresh &= assigned.keys()
         for table in [table for table in self._begun if table not in assigned]:
             self._begun[table] = [begun for begun in self._begun[table] if not begun.task.done()]
         self._begun = {table: begun for table, begun in self._begun.items() if begun}
+
+
+def _not_begun(place: int, answers: CopyAnswers) -> bool:
+    """A task that ended with an error may have begun any of its steps."""
+    return place >= len(answers) and not isinstance(answers[-1], ErrorReport)
 
 
 def _follow(copy: TableCopy | None, inputs: CopyInputs, stored: ProcessorView, tick: CopyTick) -> None:

@@ -41,6 +41,7 @@ from processor.task.copied_ranges import CopiedRanges
 
 CHUNKS_PER_PART = 64
 """Planned ones."""
+_BRIEF_BYTES = 1 << 20
 _MOST_OF_A_CHUNK = 0.99
 _MOST_IN_PART = 1024
 """With their pieces: a part is one value in etcd."""
@@ -125,6 +126,11 @@ class TableCopy:
     def small(self) -> bool:
         """A table that is read whole may be of any size."""
         return self.record.chunks == 1 and not self.record.whole
+
+    @property
+    def brief(self) -> bool:
+        """So small that several in one task need no memory worth mentioning."""
+        return self.small and self.record.size is not None and self.record.size.bytes <= _BRIEF_BYTES
 
     @property
     def upto(self) -> Position:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from changefeed.errors import DdlUnsupported, TargetOccupied
-from changefeed.records.ddl import ObservedTable
+from changefeed.records.ddl import Observation, ObservedTable
 from changefeed.table import TableName, TableSchema
 from changefeed.table_layout import TableLayout
 from sink.ddl import (
@@ -80,24 +80,23 @@ def creation_of(
     )
 
 
-def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, *, ours: bool) -> None:
+def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, before: Observation, *, ours: bool) -> None:
     """Creates the target's table before a copy. `ours`: what the target holds may go, since a copy of this table wrote it or the user said so.
 
     A table that a user created beforehand, for example to shard it differently, is kept if it is empty.
     """
     if creation.filled_in_place:
-        _create_in_place(creation, ddl)
+        _create_in_place(creation, ddl, before)
     elif ours:
         make_anew(creation, ddl)
     else:
-        _create_if_empty(creation, ddl, loader)
+        _create_if_empty(creation, ddl, loader, before)
 
 
-def _create_if_empty(creation: Creation, ddl: DdlApplier, loader: DocumentLoader) -> None:
-    """One observation serves all steps: each waits for the majority, and a copy of many small tables is short. Buckets may be left without
-    the time series that they belong to.
+def _create_if_empty(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, before: Observation) -> None:
+    """One observation serves all steps, and many tables: each waits for the majority. Buckets may be left without the time series that they
+    belong to.
     """
-    before = ddl.observe([creation.name])
     present = before.tables.get(creation.name)
     if (present is not None or creation.bucketed) and not loader.empty():
         raise TargetOccupied(
@@ -157,9 +156,8 @@ def _create(creation: Creation, ddl: DdlApplier) -> None:
     _shard(creation, ddl)
 
 
-def _create_in_place(creation: Creation, ddl: DdlApplier) -> None:
+def _create_in_place(creation: Creation, ddl: DdlApplier, before: Observation) -> None:
     """A table with rows is not sharded: it has no index for it yet."""
-    before = ddl.observe([creation.name])
     ddl.apply(creation.create, before)
     if before.tables.get(creation.name) is None:
         _shard(creation, ddl)

@@ -9,7 +9,7 @@ chunk that takes long is divided, and a task that has run for a second starts no
     4 tasks free, chunks c1 c2 of one     [c1] [c2] and 2 tasks of 5
       table, then 10 small steps
     4 tasks free, chunks c1 to c6         [c1 c5] [c2 c6] [c3] [c4]
-    1 task free, 1,000 small steps        1 task of 32; the others wait
+    1 task free, 1,000 small steps        1 task of 128; the others wait
 
 Steps start in the order in which they are added.
 """
@@ -20,7 +20,7 @@ from enum import StrEnum
 from math import ceil
 from typing import Generic, TypeVar
 
-TOGETHER = 32
+TOGETHER = 128
 CHUNKS_TOGETHER = 4
 _BRIEF_TOGETHER = 8
 """Fewer are not worth another task."""
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 class StepSize(StrEnum):
     BRIEF = "brief"
-    """A few commands."""
+    """A few commands, also for all documents of a tiny table."""
     SMALL = "small"
     """The documents, or the indexes, of a table of one chunk."""
     CHUNK = "chunk"

@@ -129,7 +129,8 @@ class Copying:
     def act(self, copy: TableCopy | None, action: object, not_before: Position) -> None:
         match action:
             case Begin(start):
-                prepare(self.creation, self.ddl, self.loader(whole=False), ours=copy is not None)
+                before = self.ddl.observe([self.creation.name])
+                prepare(self.creation, self.ddl, self.loader(whole=False), before, ours=copy is not None)
                 division = divide(self.source, self.schema, chunk_bytes=self.chunk_bytes)
                 self.record(TableCopy.planned(start, division.bounds, whole=division.whole))
             case CopyChunks(numbers) if copy is not None:

@@ -12,11 +12,12 @@ from changefeed.documents.row_key import KeyRange
 from changefeed.lifecycle import ErrorReport
 from changefeed.records.copy import CopiedChunk, CopyRecord, CopyStage
 from changefeed.records.ddl import DdlState
-from changefeed.table import Beside, TableId, TableName, TableSchema
+from changefeed.table import Beside, TableId, TableName, TableSchema, TableSize
 from coordination.layout import decode
 from processor.copy.steps import CopyChunk, CopyStep, IndexTable, Prepare, ReadChunk
 from source.tables.chunks import Division
-from tests.unit.processor.held_jobs import FEED, LAYOUT, A, Cluster, at
+from tests.unit.processor.held_jobs import FEED, LAYOUT, A, B, Cluster, at
+from tests.until import until
 
 OF_ID, OF_V = (Document.of({"v": 2, "key": {field: 1}, "name": f"{field}_"}) for field in ("_id", "v"))
 COPIED = ReadChunk(
@@ -118,6 +119,71 @@ def test_small_tables_share_a_task_and_what_it_leaves_is_begun_again() -> None:
     assert set(tables) - begun == {failed, left}
     assert cluster.report is not None
     assert cluster.report.error is not None
+
+
+def test_tiny_tables_catch_up_together() -> None:
+    cluster = Cluster()
+    for table in (A, B):
+        cluster.put(LAYOUT.schema(FEED, table), TableSchema(id=table, name=TableName("s", table), valid_from=at(100)))
+    cluster.assign(A, B, copy=True)
+    cluster.barrier(130)
+    cluster.jobs.copy_answer = Division(size=TableSize(documents=5, bytes=50))
+    cluster.tick()
+    cluster.jobs.let_run()
+    cluster.tick()
+    cluster.tick()
+    cluster.jobs.copy_answers = [COPIED]
+    cluster.jobs.let_run()
+    for _ in range(3):
+        cluster.tick()
+    assert cluster.jobs.specs == []
+    cluster.jobs.copy_answer = COPIED
+    for _ in range(3):
+        cluster.jobs.let_run()
+        cluster.tick()
+    assert set(cluster.jobs.specs[0].copied) == {A, B}
+
+
+def test_a_tiny_table_does_not_wait_for_one_that_a_ddl_holds() -> None:
+    cluster = Cluster()
+    for table in (A, B):
+        cluster.put(LAYOUT.schema(FEED, table), TableSchema(id=table, name=TableName("s", table), valid_from=at(100)))
+    cluster.assign(A, B, copy=True)
+    cluster.barrier(130)
+    cluster.jobs.copy_answer = Division(size=TableSize(documents=5, bytes=50))
+    cluster.tick()
+    cluster.jobs.let_run()
+    cluster.tick()
+    cluster.tick()
+    cluster.jobs.copy_answers = [COPIED]
+    cluster.jobs.let_run()
+    cluster.barrier(130, {B: at(120)})
+    cluster.drop(120, DdlState.PENDING, B)
+    for _ in range(3):
+        cluster.tick()
+        cluster.jobs.let_run()
+    assert {table for spec in cluster.jobs.specs for table in spec.copied} == {A}
+
+
+def test_only_the_first_attempt_of_a_small_table_finds_nothing_to_clear() -> None:
+    cluster = Cluster(copy=True)
+    cluster.barrier(130)
+    cluster.jobs.copy_answer = Division()
+    cluster.tick()
+    cluster.jobs.let_run()
+    cluster.tick()
+    cluster.tick()
+    cluster.jobs.copy_answer = ErrorReport(code="busy", message="later", retryable=True, at=datetime.now(UTC))
+    cluster.jobs.let_run()
+    cluster.tick()
+
+    def attempts() -> list[bool]:
+        cluster.tick()
+        cluster.jobs.let_run()
+        return [step.fresh for step in cluster.jobs.steps if isinstance(step, CopyChunk)]
+
+    until(lambda: len(attempts()) > 1, "the chunk is tried again")
+    assert attempts()[:2] == [True, False]
 
 
 @pytest.mark.parametrize(("beside", "at_once"), [(False, 3), (True, 1)])

@@ -14,8 +14,8 @@ from changefeed.documents.row_key import KeyRange
 from changefeed.errors import DdlUnsupported, FencedError
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
-from processor.copy.copy_task import CopyPlace, copy_chunk
-from processor.copy.steps import CopyChunk
+from processor.copy.copy_task import CopyPlace, copy_chunk, slices
+from processor.copy.steps import CopyChunk, CopyStep, Prepare
 from processor.copy.target_table import creation_of, make_empty
 from sink.blackhole import BlackholeDdlApplier
 from sink.ddl import Routing
@@ -112,6 +112,24 @@ def test_a_chunk_is_cleared_before_it_is_read() -> None:
     read = copy_chunk(STEP, copying.place)
     assert copying.done == [CLEARED, *LOADED]
     assert (read.copied.after, read.copied.until, read.copied.documents) == (READ, UNTIL, 3)
+
+
+def test_nothing_is_cleared_where_nothing_was_loaded_since_the_table_was_prepared() -> None:
+    copying = Copying()
+    copy_chunk(replace(STEP, fresh=True), copying.place)
+    assert copying.done == LOADED
+
+
+def test_what_was_loaded_of_a_lost_snapshot_is_cleared_though_it_was_the_first() -> None:
+    copying = Copying(snapshots=True, lost=True)
+    copy_chunk(replace(STEP, fresh=True), copying.place)
+    assert copying.done == [*LOADED[:2], CLEARED, *LOADED]
+
+
+def test_brief_steps_of_one_kind_begin_together_and_others_alone() -> None:
+    prepare, brief = Prepare(schema=SCHEMA, ours=False), replace(STEP, brief=True)
+    steps: list[CopyStep] = [prepare, prepare, brief, brief, brief, STEP, STEP]
+    assert list(slices(steps, most=2)) == [[prepare, prepare], [brief, brief], [brief], [STEP], [STEP]]
 
 
 def test_a_chunk_that_is_read_again_without_its_snapshot_is_cleared_again() -> None:

@@ -61,7 +61,8 @@ def prepared(client: Client, found: TableLayout | None, *indexes: dict[str, Any]
     applier = MongoDdlApplier(client, permit=permit)
     table = TargetTable(id=schema.id, source=SOURCE, name=COPY)
     for _ in range(2):
-        prepare(creation, applier, MongoDocumentLoader(client, table=table, once=False, permit=permit), ours=False)
+        loader = MongoDocumentLoader(client, table=table, once=False, permit=permit)
+        prepare(creation, applier, loader, applier.observe([COPY]), ours=False)
     build_indexes(creation, applier)
 
 
