@@ -121,7 +121,7 @@ def test_small_tables_share_a_task_and_what_it_leaves_is_begun_again() -> None:
     assert cluster.report.error is not None
 
 
-def test_tiny_tables_catch_up_together() -> None:
+def _with_one_of_two_tiny_tables_copied() -> Cluster:
     cluster = Cluster()
     for table in (A, B):
         cluster.put(LAYOUT.schema(FEED, table), TableSchema(id=table, name=TableName("s", table), valid_from=at(100)))
@@ -134,6 +134,11 @@ def test_tiny_tables_catch_up_together() -> None:
     cluster.tick()
     cluster.jobs.copy_answers = [COPIED]
     cluster.jobs.let_run()
+    return cluster
+
+
+def test_tiny_tables_catch_up_together() -> None:
+    cluster = _with_one_of_two_tiny_tables_copied()
     for _ in range(3):
         cluster.tick()
     assert cluster.jobs.specs == []
@@ -145,18 +150,7 @@ def test_tiny_tables_catch_up_together() -> None:
 
 
 def test_a_tiny_table_does_not_wait_for_one_that_a_ddl_holds() -> None:
-    cluster = Cluster()
-    for table in (A, B):
-        cluster.put(LAYOUT.schema(FEED, table), TableSchema(id=table, name=TableName("s", table), valid_from=at(100)))
-    cluster.assign(A, B, copy=True)
-    cluster.barrier(130)
-    cluster.jobs.copy_answer = Division(size=TableSize(documents=5, bytes=50))
-    cluster.tick()
-    cluster.jobs.let_run()
-    cluster.tick()
-    cluster.tick()
-    cluster.jobs.copy_answers = [COPIED]
-    cluster.jobs.let_run()
+    cluster = _with_one_of_two_tiny_tables_copied()
     cluster.barrier(130, {B: at(120)})
     cluster.drop(120, DdlState.PENDING, B)
     for _ in range(3):
