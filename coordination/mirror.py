@@ -29,11 +29,7 @@ from coordination.view import Replica, View
 _RETRY_AFTER = timedelta(milliseconds=200)
 
 
-_POLL = timedelta(milliseconds=500)
-
-
-_POLL_FOR_NEED = timedelta(milliseconds=100)
-"""How soon it is noticed that the keys apart are needed."""
+_POLL = timedelta(seconds=1)
 
 
 _NOTHING = "\0"
@@ -75,10 +71,10 @@ class Mirror:
     def stop(self) -> None:
         """May be called twice. Wakes the threads that wait in `at_least`."""
         self._stopping.set()
+        self._end_watch()
         if self._thread is not None:
             self._thread.join()
-        if self._watch is not None:
-            self._watch.close()
+        self._end_watch()
         with self._changed:
             self._changed.notify_all()
 
@@ -104,6 +100,7 @@ class Mirror:
         """From now on until `need_apart_no_more`, which is called as often."""
         with self._changed:
             self._needed_by += 1
+        self._hurry()
 
     def need_apart_no_more(self) -> None:
         with self._changed:
@@ -112,6 +109,16 @@ class Mirror:
     def need_apart_for(self, span: timedelta) -> None:
         """For that time from now on."""
         self._needed_until = time.monotonic() + span.total_seconds()
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """The thread does not wait out a watch that has too little."""
+        if self._lacks_apart:
+            self._end_watch()
+
+    def _end_watch(self) -> None:
+        if (watch := self._watch) is not None:
+            watch.close()
 
     def view(self) -> View:
         """The newest known state. Before the first snapshot it is empty, at revision 0. Raises the error that ended the mirror, if any."""
@@ -147,8 +154,8 @@ class Mirror:
             return self._start_over()
         if self._whole and not self._apart_is_needed:
             self._leave_out()
+        to_take_in = self._lacks_apart
         try:
-            to_take_in = self._apart_is_needed and not self._whole
             if to_take_in:
                 self._drop_watch()
             if self._watch is None:
@@ -163,6 +170,8 @@ class Mirror:
             return self._start_over()
         except SluiceError:
             self._drop_watch()
+            if self._stopping.is_set() or to_take_in != self._lacks_apart:
+                return False  # another thread has ended the watch; should it be an error, the next step meets it again
             raise
         if update is None:
             return False
@@ -174,6 +183,10 @@ class Mirror:
     @property
     def _apart_is_needed(self) -> bool:
         return not self._apart or self._needed_by > 0 or time.monotonic() < self._needed_until
+
+    @property
+    def _lacks_apart(self) -> bool:
+        return self._apart_is_needed and not self._whole
 
     @property
     def _below(self) -> str:
@@ -217,14 +230,13 @@ class Mirror:
             listener()
 
     def _drop_watch(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        self._end_watch()
+        self._watch = None
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self.poll(_POLL if self._whole else _POLL_FOR_NEED)
+                self.poll(_POLL)
                 self._interrupted_by = None
             except RetryableError as error:
                 self._note(error)

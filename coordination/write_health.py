@@ -41,7 +41,9 @@ from coordination.etcd.protocol import (
 )
 
 PATIENCE = timedelta(seconds=2)
-PROBE_EVERY = timedelta(seconds=1)
+PROBE_EVERY = timedelta(seconds=3)
+_LOOK_EVERY = timedelta(seconds=1)
+"""And how soon a write that failed is tried again."""
 
 _NEVER = 1
 """The revision of an empty etcd: no key was created at it."""
@@ -104,8 +106,9 @@ class WatchedEtcd:
             self._thread.join()
 
     def look(self) -> None:
-        """Send a write that changes nothing, unless a write was sent within `PROBE_EVERY`."""
-        if self._monotonic() - self._sent_at >= PROBE_EVERY.total_seconds():
+        """Send a write that changes nothing, unless a write was sent within `PROBE_EVERY`, or has just failed."""
+        pause = PROBE_EVERY if self._record.error is None else _LOOK_EVERY
+        if self._monotonic() - self._sent_at >= pause.total_seconds():
             with suppress(CoordinationUnavailable, CoordinationRefused):  # noted by `txn`
                 self.txn((CreateRevIs(self._probe_key, _NEVER),), (Put(self._probe_key, b""),))
         self._report()
@@ -168,5 +171,5 @@ class WatchedEtcd:
                 _log.info("etcd_takes_writes_again", seconds=round(seconds, 1))
 
     def _run(self) -> None:
-        while not self._stopping.wait(PROBE_EVERY.total_seconds() / 2):
+        while not self._stopping.wait(_LOOK_EVERY.total_seconds()):
             self.look()

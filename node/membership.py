@@ -50,7 +50,7 @@ class Membership:
         self._session = session
         self._mirror = mirror
         self._decoded: tuple[int, NodeRecord | None] = (0, None)
-        """This node's record and its revision: it is read five times a second and seldom changes, so it is cached."""
+        """This node's record and its revision: it is read twice a second and seldom changes, so it is cached."""
         self._candidate = candidate
         self._owner: Owner | None = None
         self._led = False

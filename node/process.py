@@ -54,7 +54,8 @@ from processor.spark.spark_watch import SparkWatch
 from processor.spark.stays import Stays
 
 VERSION = version("sluice")
-_LOOK_EVERY = 0.2
+_LOOK_EVERY = 0.5
+_HAND_OVER_EVERY = 0.2
 _RETRY_SECONDS = 1.0
 
 _log = structlog.get_logger()
@@ -261,7 +262,7 @@ class NodeProcess:
             except RetryableError as error:
                 self._session_trouble.occurred(error)
             membership.tick()
-            time.sleep(_LOOK_EVERY)
+            time.sleep(_HAND_OVER_EVERY)
         _log.warning("node_kept_tables", node=membership.node)
 
     def _others_can_take(self, membership: Membership) -> bool:

@@ -281,7 +281,7 @@ class ChangefeedOwner:
         if status.lifecycle.running:
             self._schedule(known)
             self._fold(known, status, tables)
-        self.calm = decision.calm
+        self.calm = decision.calm and not self._gone_at
 
     def _do_chores(self, known: OwnerView, status: ChangefeedStatus, tables: KnownTables) -> None:
         """What needs no decision."""

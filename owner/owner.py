@@ -40,6 +40,8 @@ _log = structlog.get_logger()
 
 
 _TICK = timedelta(milliseconds=200)
+_IDLE_TICK = timedelta(seconds=1)
+"""While rows flow, or nothing, and nothing waits: what changes starts a tick."""
 _LEAST_PAUSE = timedelta(milliseconds=20)
 _UNHURRIED = timedelta(milliseconds=30)
 """How long changes in etcd are collected before the next tick. New DDL events and ended jobs start a tick at once."""
@@ -168,7 +170,7 @@ class Owner:
                 time.sleep(_LEAST_PAUSE.total_seconds())
                 calm = all(changefeed.calm for changefeed in changefeeds.values())
                 self._urgent.wait((_CALM if calm else _UNHURRIED).total_seconds())
-                self._wake.wait(_TICK.total_seconds())
+                self._wake.wait((_IDLE_TICK if calm else _TICK).total_seconds())
         finally:
             self._mirror.need_apart_no_more()
             latest = self._session.lost_at

@@ -90,14 +90,14 @@ class ChangefeedProcessor:
         self.cancel()
         return not self._jobs.has_windows and not self._copies.has_running
 
-    def due(self, now: float) -> bool:
-        """Whether a tick is needed although nothing changed in etcd."""
+    def due_at(self, now: float) -> float:
+        """When a tick is needed although nothing changes in etcd."""
         if self._reports.unwritten or self._copies_written or self._copies.has_finished or self._jobs.has_finished:
-            return True
+            return now
         if not self._jobs.looks and self._following.may_look(self._orders, now=now):
-            return True
+            return now
         moments = (self._following.retry_at, self._waits_until, self._jobs.next_at)
-        return any(at is not None and now >= at for at in moments)
+        return min((at for at in moments if at is not None), default=float("inf"))
 
     def cancel(self) -> None:
         """Asks Spark to end the running jobs. Does not wait for them."""

@@ -34,6 +34,8 @@ from processor.job_runs import Attempts, JobSetup, ProcessorSession
 _log = structlog.get_logger()
 
 _TICK = timedelta(milliseconds=200)
+_IDLE_TICK = timedelta(seconds=1)
+"""While nothing is due. Changes in etcd and ended jobs start a tick at once."""
 _LEAST_PAUSE = timedelta(milliseconds=5)
 _VIEW_TIMEOUT = timedelta(seconds=2)
 _RETRY = timedelta(milliseconds=500)
@@ -100,7 +102,7 @@ class Processor:
                 self._wake.clear()
                 self._round()
                 time.sleep(_LEAST_PAUSE.total_seconds())
-                self._wake.wait(_TICK.total_seconds())
+                self._wake.wait(self._pause())
         except FencedError as error:
             self._log.warning("processor_fenced", error=str(error))
         except Exception:
@@ -108,6 +110,11 @@ class Processor:
             raise
         finally:
             self._end()
+
+    def _pause(self) -> float:
+        now = time.monotonic()
+        due_at = min((changefeed.due_at(now) for changefeed in self._changefeeds.values()), default=float("inf"))
+        return min(max(due_at - now, _TICK.total_seconds()), _IDLE_TICK.total_seconds())
 
     def _end(self) -> None:
         self._stopping.set()
@@ -162,7 +169,11 @@ class Processor:
 
     def _step(self, id: ChangefeedId, view: View) -> None:
         changefeed, groups = self._changefeeds.get(id), self._groups(id, view)
-        if changefeed is not None and not changefeed.due(time.monotonic()) and _same(self._seen.get(id), groups):
+        if (
+            changefeed is not None
+            and changefeed.due_at(now := time.monotonic()) > now
+            and _same(self._seen.get(id), groups)
+        ):
             return
         stored = etcd_view.read(self._reader, view, self._layout, id, self._session.node)
         if stored is not None:

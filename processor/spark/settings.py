@@ -21,7 +21,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.python.daemon.module": "processor.spark.worker_daemon",
     "spark.python.worker.memory": "256m",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms64m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xms64m",
 }
 """The driver does little, so its heap begins small and grows by need."""
 _FIXED: Mapping[str, str] = {

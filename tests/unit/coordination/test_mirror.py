@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -285,3 +287,30 @@ def test_every_view_is_the_state_of_etcd_at_its_revision(script: list[tuple[str,
         expected = truth.get(view.revision, {})
         assert values(view) == {key: value for key, value in expected.items() if whole or key < APART}
     assert [view.revision for view, _ in taken] == sorted(view.revision for view, _ in taken)
+
+
+@pytest.mark.parametrize("need", [Mirror.need_apart, lambda mirror: mirror.need_apart_for(timedelta(hours=1))])
+def test_a_need_does_not_wait_for_the_end_of_a_poll(
+    server: MemoryEtcd, monkeypatch: pytest.MonkeyPatch, need: Callable[[Mirror], None]
+) -> None:
+    waits = threading.Event()
+
+    class Told(MemoryWatch):
+        def next(self, timeout: timedelta) -> WatchUpdate | None:
+            waits.set()
+            return super().next(timeout)
+
+    class Client(MemoryClient):
+        def watch(self, prefix: str, start_rev: int, below: str = "") -> MemoryWatch:
+            return Told(self, prefix, start_rev, below)
+
+    monkeypatch.setattr("coordination.mirror._POLL", timedelta(days=1))
+    mirror = Mirror(Client(server), PREFIX, apart=APART)
+    last = put(server, a=b"1", **{"~r_x": b"1"})
+    mirror.start()
+    assert waits.wait(60)
+    need(mirror)
+    whole = mirror.at_least(last, timedelta(seconds=60), whole=True)
+    assert values(whole) == {"/s/a": b"1", "/s/~r/x": b"1"}
+    assert mirror.interrupted_by == ""
+    mirror.stop()

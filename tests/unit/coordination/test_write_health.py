@@ -7,12 +7,13 @@ from structlog.testing import capture_logs
 
 from changefeed.errors import CoordinationFull, CoordinationUnavailable
 from coordination.etcd.protocol import Delete, Put
-from coordination.write_health import PATIENCE, WatchedEtcd, WriteRecord
+from coordination.write_health import PATIENCE, PROBE_EVERY, WatchedEtcd, WriteRecord
 from credentials.logging import Interruption
 from tests.memory_etcd import MemoryEtcd
 
 FULL = CoordinationFull("full")
 LONG = PATIENCE.total_seconds()
+NOTICED = PROBE_EVERY.total_seconds() + LONG
 
 
 class Clock:
@@ -62,7 +63,7 @@ def test_a_node_at_rest_finds_out_that_etcd_is_full_and_that_it_has_room_again()
     node.rest(5)
     assert node.trouble == ""
     node.server.fill_up()
-    node.rest(LONG + 1)
+    node.rest(NOTICED)
     assert node.trouble == "coordination_full"
     node.server.make_room()
     node.rest(1)
@@ -80,7 +81,7 @@ def test_the_probe_changes_nothing_in_etcd() -> None:
 def test_an_accepted_delete_does_not_end_the_trouble() -> None:
     node = Node()
     node.server.fill_up()
-    node.rest(LONG + 1)
+    node.rest(NOTICED)
     node.server.make_room()
     node.etcd.txn([], [Delete("/a")])
     assert node.trouble == "coordination_full"
@@ -89,7 +90,7 @@ def test_an_accepted_delete_does_not_end_the_trouble() -> None:
 def test_a_write_of_the_node_itself_ends_the_trouble_at_once() -> None:
     node = Node()
     node.server.fill_up()
-    node.rest(LONG + 1)
+    node.rest(NOTICED)
     node.server.make_room()
     node.etcd.txn([], [Put("/a", b"")])
     assert node.trouble == ""
@@ -98,7 +99,7 @@ def test_a_write_of_the_node_itself_ends_the_trouble_at_once() -> None:
 def test_an_etcd_that_cannot_be_reached_takes_no_writes() -> None:
     node = Node()
     node.client.connected = False
-    node.rest(LONG + 1)
+    node.rest(NOTICED)
     assert node.trouble == "coordination_unavailable"
 
 
@@ -131,11 +132,12 @@ def test_a_trouble_is_logged_when_it_begins_and_when_it_ends_and_not_in_between(
 
 def test_a_failure_that_does_not_last_is_not_logged() -> None:
     node = Node()
+    node.rest(1)
     with capture_logs() as logs:
         node.server.fill_up()
-        node.rest(1)
+        node.rest(PROBE_EVERY.total_seconds())
         node.server.make_room()
-        node.rest(5)
+        node.rest(NOTICED)
     assert logs == []
 
 
