@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 Values = dict[str, Any]
 
@@ -26,6 +29,9 @@ _TOPICS: Values = {
     "sink": "kafka://sluice:${file:/run/secrets/sluice/kafka}@b1.example:9093,b2.example:9093/shop?sasl=PLAIN&tls=true",
 }
 PRODUCTION: Values = {**_ETCD, **_ADMIN}
+_SMALL: Values = yaml.safe_load(
+    (Path(__file__).parents[2] / "helm" / "sluice" / "small.yaml").read_text(encoding="utf-8")
+)
 
 POD_EXECUTORS: Values = {**PRODUCTION, "spark": {"master": "kubernetes"}}
 STANDALONE: Values = {**PRODUCTION, "spark": {"master": "spark://master-0.spark:7077,master-1.spark:7078"}}
@@ -46,6 +52,7 @@ GOOD: dict[str, Values] = {
             "egress": [{"ports": [{"port": 27017}, {"port": 2379}]}],
         },
     },
+    "a small machine": {**PRODUCTION, **_SMALL},
     "trial": {
         "etcd": {"dev": {"enabled": True}},
         "admin": {"allowUnauthenticated": True},
