@@ -34,6 +34,9 @@ ENV PATH=/opt/sluice/bin:$PATH \
     SPARK_LOCAL_DIRS=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
+# A node starts its Spark in a third of the CPU.
+RUN python -m processor.spark.class_archive /opt/sluice/spark-classes.jsa
+ENV SPARK_SUBMIT_OPTS=-XX:SharedArchiveFile=/opt/sluice/spark-classes.jsa
 USER 10001:10001
 WORKDIR /tmp
 EXPOSE 8300 8301

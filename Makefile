@@ -48,7 +48,7 @@ demo-return: setup  ## A migration with a way back: users move to the target, wr
 	@$(PY) -m devstack demo --return
 
 spark-classes: setup
-	@$(PY) -m devstack.spark.class_archive $(SPARK_CLASSES)
+	@-$(PY) -m processor.spark.class_archive $(SPARK_CLASSES)
 
 test: spark-classes browser  ## Run all tests but those of `make nightly`; starts the services that it needs. ROOM=sink: only what can notice a change there
 	@files="$$($(if $(ROOM),$(PY) -m tests.rooms $(ROOM),true))" && $(PY) -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $$files

@@ -85,6 +85,8 @@ class Image:
 
 
 def build(dockerfile: Dockerfile, root: Path) -> Image:
+    """The build stage, and what the run stage does with the product after it was copied there."""
+    image = Image(root=root)
     for instruction in dockerfile.stages["build"].instructions:
         match instruction.word:
             case "COPY":
@@ -94,7 +96,12 @@ def build(dockerfile: Dockerfile, root: Path) -> Image:
                 subprocess.run(["sh", "-euc", moved(instruction.text, root)], check=True, cwd=root, env=_with_python())
             case word:
                 raise AssertionError(f"{word} in the build stage: say here how it is carried out")
-    return Image(root=root)
+    words = [each.word for each in dockerfile.stages["run"].instructions]
+    for instruction in dockerfile.stages["run"].instructions[words.index("COPY") :]:
+        if instruction.word == "RUN":
+            command = ["sh", "-euc", moved(instruction.text, root)]
+            subprocess.run(command, check=True, cwd=root, env=image.environment(dockerfile))
+    return image
 
 
 def _with_python() -> dict[str, str]:

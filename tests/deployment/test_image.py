@@ -87,6 +87,29 @@ def test_it_tells_its_version(image: Image, dockerfile: Dockerfile) -> None:
     assert told.stdout.strip() == _PROJECT["project"]["version"]
 
 
+@pytest.mark.kubernetes
+def test_a_node_maps_the_classes_of_its_spark(image: Image, dockerfile: Dockerfile) -> None:
+    archive = image.path("/opt/sluice/spark-classes.jsa")
+    run_a_job = f"""
+import subprocess
+from glob import glob
+from processor.spark.runner import SparkRunner
+with SparkRunner() as spark:
+    spark.probe()
+    asked = ["grep", "--files-with-matches", "--no-messages", "--fixed-strings", "{archive}", *glob("/proc/[0-9]*/maps")]
+    print(subprocess.run(asked, stdout=subprocess.PIPE).stdout != b"")
+"""
+    done = subprocess.run(
+        [str(image.path("/opt/sluice/bin/python")), "-c", run_a_job],
+        env=image.environment(dockerfile),
+        capture_output=True,
+        text=True,
+        timeout=_DEADLINE_SECONDS,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "True"
+
+
 @pytest.fixture(params=["here", pytest.param("image", marks=pytest.mark.kubernetes)])
 def installed(request: pytest.FixtureRequest, dockerfile: Dockerfile, tmp_path: Path) -> tuple[str, dict[str, str]]:
     """The program, and its environment: the image's, or this machine's with the image's places to write to."""
