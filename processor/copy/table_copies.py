@@ -165,12 +165,11 @@ class TableCopies:
         for table in self.known.in_copy(view, stored):
             copy = self.known.copy(view, table)
             tick.limits[table] = lanes.checkpoint_of(table)
-            if table in leaving:
-                self._fresh.discard(table)
             if self._take(table, copy, tick, now):
                 round.brief_left = True  # the next tick sees whether it is
             elif submit is not None and table not in leaving and table not in still:
                 self._go_on(table, copy, round, tick)
+        self._fresh -= leaving
         self._beside = round.beside
         if not round.brief_left:
             tick.limits |= round.gathered

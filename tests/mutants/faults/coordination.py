@@ -81,6 +81,16 @@ COORDINATION = (
         "rev=min((kv.mod_rev for kv in source.values()), default=0),",
     ),
     Fault(
+        "who needs the keys apart waits for the end of a poll",
+        "        if self._lacks_apart:\n            self._end_watch()\n",
+        "        return\n",
+    ),
+    Fault(
+        "a watch that was ended for the keys apart counts as an outage",
+        "            if self._stopping.is_set() or to_take_in != self._lacks_apart:\n",
+        "            if self._stopping.is_set():\n",
+    ),
+    Fault(
         "an old failure counts though a later write was accepted",
         "        if sent_at < self.taken_at:\n            return self\n",
         "",

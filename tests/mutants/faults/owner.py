@@ -15,6 +15,17 @@ OWNER = (
         "                    if schema.kind is not TableKind.VIEW\n                ),",
     ),
     Fault(
+        "the tables of a gone node wait as if nothing waited",
+        "        self.calm = decision.calm and not self._gone_at\n",
+        "        self.calm = decision.calm\n",
+    ),
+    Fault(
+        "an open DDL waits as if nothing waited",
+        "and not (ddl or steps or tables or held)",
+        "and not (steps or tables or held)",
+        tests=("tests/unit/owner/test_changefeed_owner.py",),
+    ),
+    Fault(
         "the patience of a drop is that of the first one of the term",
         "        if ended:\n            self._give_up_deadline = None\n",
         "",

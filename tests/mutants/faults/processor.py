@@ -31,6 +31,23 @@ PROCESSOR = (
         "        pass\n",
     ),
     Fault(
+        "a chunk that is tried again counts as the first",
+        "                if isinstance(step.step, CopyChunk):\n                    self._fresh.discard(step.table)\n",
+        "                if isinstance(step.step, CopyChunk):\n",
+        tests=("tests/unit/processor/copy/test_copied_tables.py",),
+    ),
+    Fault(
+        "what was loaded of a lost snapshot stays where the chunk was the first",
+        "            step = replace(step, fresh=False)\n",
+        "",
+    ),
+    Fault(
+        "a table that comes back counts as one that nobody has loaded",
+        "        self._fresh -= leaving\n",
+        "",
+        tests=("tests/unit/processor/copy/test_copied_tables.py",),
+    ),
+    Fault(
         "a chunk is loaded though nobody wants it any more",
         "        place.check_wanted()\n        if reader.ended:",
         "        if reader.ended:",

@@ -151,10 +151,11 @@ class Cluster:
         self.put(LAYOUT.ddl(FEED, event.position), record)
         self.barrier(seconds + 10, {table: at(seconds)} if record.open else None)
 
-    def assign(self, *tables: TableId, copy: bool = False) -> None:
+    def assign(self, *tables: TableId, copy: bool = False, leaving: bool = False) -> None:
         group = LAYOUT.assignment(FEED, NODE)
         before, _ = join_assignment(self.server.range(group).items)
-        after = Assignment(tables={table: AssignedTable(start=at(100), copy=copy) for table in tables or (A,)})
+        assigned = {table: AssignedTable(start=at(100), copy=copy) for table in tables or (A,)}
+        after = Assignment(tables=assigned, leaving=frozenset(assigned if leaving else ()))
         self.server.txn([], assignment_puts(group, before, after))
 
     def give_up(self) -> None:

@@ -180,6 +180,23 @@ def test_only_the_first_attempt_of_a_small_table_finds_nothing_to_clear() -> Non
     assert attempts()[:2] == [True, False]
 
 
+def test_a_table_that_comes_back_may_have_been_loaded_elsewhere() -> None:
+    cluster = Cluster(copy=True)
+    cluster.barrier(130)
+    cluster.jobs.copy_answer = Division()
+    cluster.tick()
+    cluster.jobs.let_run()
+    cluster.assign(copy=True, leaving=True)
+    cluster.tick()
+    cluster.assign(copy=True)
+    cluster.tick()
+    cluster.tick()
+    cluster.jobs.copy_answer = COPIED
+    cluster.jobs.let_run()
+    [chunk] = [step for step in cluster.jobs.steps if isinstance(step, CopyChunk)]
+    assert not chunk.fresh
+
+
 @pytest.mark.parametrize(("beside", "at_once"), [(False, 3), (True, 1)])
 def test_a_copy_beside_takes_one_task_at_a_time(beside: bool, at_once: int) -> None:
     """The tables that follow need the others."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import bson
 import pytest
@@ -12,8 +14,10 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.documents.row_key import KeyRange
 from changefeed.errors import DdlUnsupported, FencedError
+from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
+from processor.copy import copy_task
 from processor.copy.copy_task import CopyPlace, copy_chunk, slices
 from processor.copy.steps import CopyChunk, CopyStep, Prepare
 from processor.copy.target_table import creation_of, make_empty
@@ -130,6 +134,25 @@ def test_brief_steps_of_one_kind_begin_together_and_others_alone() -> None:
     prepare, brief = Prepare(schema=SCHEMA, ours=False), replace(STEP, brief=True)
     steps: list[CopyStep] = [prepare, prepare, brief, brief, brief, STEP, STEP]
     assert list(slices(steps, most=2)) == [[prepare, prepare], [brief, brief], [brief], [STEP], [STEP]]
+
+
+def test_brief_steps_are_done_at_once_and_answered_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [replace(STEP, brief=True, divide_after=number) for number in range(3)]
+    second = threading.Event()
+
+    def done(_: object, step: CopyStep) -> None:
+        if step is steps[0]:
+            assert second.wait(60), "the second one begins while the first one waits"
+        if step is steps[1]:
+            second.set()
+            raise DdlUnsupported("of one table")
+
+    monkeypatch.setattr(copy_task, "_done", done)
+    resources = SimpleNamespace(copy_log=None)
+    [first, error, last] = copy_task._answers(resources, steps)  # type: ignore[arg-type]  # has what steps without a table to make use
+    assert (first, last) == (None, None)
+    assert isinstance(error, ErrorReport)
+    assert error.code == DdlUnsupported.code
 
 
 def test_a_chunk_that_is_read_again_without_its_snapshot_is_cleared_again() -> None:
