@@ -85,8 +85,9 @@ def test_tables_that_share_a_name_at_the_target_keep_their_rows(pool: Pool) -> N
     assert not red, red
 
 
-def test_full_capped_tables_keep_what_the_source_keeps(pool: Pool) -> None:
-    red = _red(many(pool, range(3), full=True, faults=False))
+@pytest.mark.parametrize("sharded", [False, True])
+def test_full_capped_tables_keep_what_the_source_keeps(pool: Pool, sharded: bool) -> None:
+    red = _red(many(pool, range(3), full=True, sharded=sharded, faults=False))
     assert not red, red
 
 

@@ -397,14 +397,6 @@ class SourceServer(Tables, ReplicaSet):
         at = self._command(db, None, {"dropDatabase": 1})
         self._ddl(DdlType.DROP_DATABASE, at, set(), set())
 
-    def insert(self, name: TableName, row: Row) -> None:
-        """A full capped table drops its oldest row. Since 5.0 that has an entry of its own, behind that of the insert."""
-        super().insert(name, row)
-        table = self._known(name)
-        while len(table.rows) > table.options.get("max", len(table.rows)):
-            self.machine.count("source: row that a full capped table drops")
-            self.delete(name, next(iter(table.rows)))
-
     def insert_many(self, name: TableName, *parts: list[Row], between: Callable[[], None]) -> None:
         """Inserts by one command. Newer servers write each part as one entry; other writes come between two parts."""
         assert self._batch is not None, "writes belong to a batch"
