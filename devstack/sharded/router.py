@@ -204,6 +204,7 @@ class CrossShardTransaction:
         self._session = {"id": Binary(uuid.uuid4().bytes, 4)}
         self._number = Int64(number)
         self.shards: list[str] = []
+        self._asked_to_commit = False
 
     def insert(self, ns: str, row: Row) -> int:
         """How many documents it concerned, as each write returns."""
@@ -222,6 +223,7 @@ class CrossShardTransaction:
 
     def commit(self, *, within_ms: int | None = None) -> None:
         """With a limit, the coordinator may still decide after the error."""
+        self._asked_to_commit = len(self.shards) > 1
         first = self.shards[0]
         if len(self.shards) == 1:
             command: dict[str, Any] = {"commitTransaction": 1}
@@ -232,7 +234,17 @@ class CrossShardTransaction:
         self._router.wire(first).command("admin", {**command, **self._fields, "writeConcern": MAJORITY, **limit})
 
     def abort(self) -> Iterator[CommandFailed]:
-        """The refusals: a shard at which nothing was written has nothing to abort."""
+        """The refusals: a shard at which nothing was written has nothing to abort.
+
+        Once its coordinator was asked to commit, nobody else may end it: a participant that has prepared would abort what another one commits. So it
+        is asked again, as routers do.
+        """
+        if self._asked_to_commit:
+            try:
+                self.commit()
+            except CommandFailed as error:
+                yield error
+            return
         for shard in self.shards:
             try:
                 self._router.wire(shard).command("admin", {"abortTransaction": 1, **self._fields})

@@ -63,13 +63,14 @@ class MessageSite(Site):
     def until_equal(self) -> None:
         self.until_written()
         until(lambda: found(self.lines(), self.mark()).whole, "a watermark behind all copies", self.mark)
+        owned = content(self.cluster)
+        assert sum(row["balance"] for row in owned[BANK].values()) == ACCOUNTS * BALANCE, "at the source itself"
         messages = found(self.lines(), self.mark())
         self._consumer = Consumer(BANK, ACCOUNTS * BALANCE)
         self._consumer.take(messages.before_mark, messages.copied_until)
         assert self._consumer.wrong == []
         made = self._consumer.by_name
-        rows, owned = {name: table.rows for name, table in made.items()}, content(self.cluster)
-        assert not difference("rows", rows, owned)
+        assert not difference("rows", {name: table.rows for name, table in made.items()}, owned)
         assert not difference("indexes", {name: table.indexes for name, table in made.items()}, indexes(self.cluster))
         log.info("%s messages, %s whole sums", len(messages.before_mark), self._consumer.added_up)
 
