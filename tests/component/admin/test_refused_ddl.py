@@ -162,9 +162,11 @@ def test_a_table_whose_ddl_nobody_can_follow_is_left_out_and_taken_in_again_whil
     feed.update("*", "!strict", "!notes")
     until(lambda: feed.tables() == {"orders"}, "the table is left out")
     feed.source.command("collMod", "strict", validator={})
+    feed.source.create_collection("bills")
+    until(lambda: "bills" in feed.target.list_collection_names(), "the owner has passed the last DDL of the table")
     feed.target["strict"].drop()
     feed.update("*", "!notes")
-    until(lambda: feed.tables() == {"orders", "strict"}, "it is taken in again")
+    until(lambda: feed.tables() == {"orders", "bills", "strict"}, "it is taken in again")
     feed.source["orders"].drop()
     until(lambda: "orders" not in feed.target.list_collection_names(), "the other table goes on")
     assert not [ddl for ddl in feed.ddls() if ddl.HasField("refused")]
