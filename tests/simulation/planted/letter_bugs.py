@@ -63,7 +63,7 @@ def _a_held_row_that_is_gone_stays() -> AbstractContextManager[Any]:
 LETTER_BUGS: Mapping[str, Bug] = {
     "letters hold nothing": Bug(_letters_hold_nothing, 300),
     "letters are not read": Bug(_letters_are_not_read, 60),
-    "a refused row has no letter": Bug(_a_refused_row_has_no_letter, 10),
+    "a refused row has no letter": Bug(_a_refused_row_has_no_letter, 30),
     "a letter is closed before its row is written": Bug(_a_letter_is_closed_before_its_row_is_written, 200),
     "a held row that is gone stays": Bug(_a_held_row_that_is_gone_stays, 300, refusing=True),
 }

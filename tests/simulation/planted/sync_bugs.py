@@ -46,7 +46,7 @@ SYNC_BUGS: Mapping[str, Bug] = {
         _the_target_is_marked_before_its_tables_are_there, 20, synced=True
     ),
     "a repaired table is known to its task alone": Bug(
-        _a_repaired_table_is_known_to_its_task_alone, 5, synced=True, faults=False
+        _a_repaired_table_is_known_to_its_task_alone, 20, synced=True, faults=False
     ),
     "a record is done before etcd has it": Bug(_a_record_is_done_before_etcd_has_it, 5, synced=True),
 }
