@@ -169,11 +169,8 @@ class Processor:
 
     def _step(self, id: ChangefeedId, view: View) -> None:
         changefeed, groups = self._changefeeds.get(id), self._groups(id, view)
-        if (
-            changefeed is not None
-            and changefeed.due_at(now := time.monotonic()) > now
-            and _same(self._seen.get(id), groups)
-        ):
+        now = time.monotonic()
+        if changefeed is not None and changefeed.due_at(now) > now and _same(self._seen.get(id), groups):
             return
         stored = etcd_view.read(self._reader, view, self._layout, id, self._session.node)
         if stored is not None:

@@ -159,12 +159,17 @@ def test_a_tiny_table_does_not_wait_for_one_that_a_ddl_holds() -> None:
     assert {table for spec in cluster.jobs.specs for table in spec.copied} == {A}
 
 
-def test_only_the_first_attempt_of_a_small_table_finds_nothing_to_clear() -> None:
+def _with_a_prepared_table() -> Cluster:
     cluster = Cluster(copy=True)
     cluster.barrier(130)
     cluster.jobs.copy_answer = Division()
     cluster.tick()
     cluster.jobs.let_run()
+    return cluster
+
+
+def test_only_the_first_attempt_of_a_small_table_finds_nothing_to_clear() -> None:
+    cluster = _with_a_prepared_table()
     cluster.tick()
     cluster.tick()
     cluster.jobs.copy_answer = ErrorReport(code="busy", message="later", retryable=True, at=datetime.now(UTC))
@@ -181,11 +186,7 @@ def test_only_the_first_attempt_of_a_small_table_finds_nothing_to_clear() -> Non
 
 
 def test_a_table_that_comes_back_may_have_been_loaded_elsewhere() -> None:
-    cluster = Cluster(copy=True)
-    cluster.barrier(130)
-    cluster.jobs.copy_answer = Division()
-    cluster.tick()
-    cluster.jobs.let_run()
+    cluster = _with_a_prepared_table()
     cluster.assign(copy=True, leaving=True)
     cluster.tick()
     cluster.assign(copy=True)
