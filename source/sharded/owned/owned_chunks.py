@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import PyMongoError
@@ -42,7 +42,7 @@ from source.tables.chunks import (
 )
 
 _MOST_DOCUMENTS = 5_000
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 class OwnedChunk:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import bson
 import pytest
 from bson.binary import UUID_SUBTYPE, Binary
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.datetime_ms import DatetimeMS
 from bson.max_key import MaxKey
 from pymongo import WriteConcern
 
@@ -34,6 +36,7 @@ pytestmark = pytest.mark.since("6.0")
 
 ORDERS = TableName("shop", "orders")
 _DOCUMENTS = 12_000
+DATES_AS_THEY_ARE = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +52,8 @@ def filled(cluster: ShardedCluster) -> ShardedCluster:
     return cluster
 
 
-def _insert(router: ClusterRouter, rows: Iterator[dict[str, int]]) -> None:
-    by_shard: dict[str, list[dict[str, int]]] = {}
+def _insert(router: ClusterRouter, rows: Iterator[Mapping[str, object]]) -> None:
+    by_shard: dict[str, list[Mapping[str, object]]] = {}
     for row in rows:
         by_shard.setdefault(router.route(str(ORDERS)).owner(row), []).append(row)
     for shard, documents in by_shard.items():
@@ -131,6 +134,20 @@ def test_one_id_on_two_shards_is_an_error_that_names_both(filled: ShardedCluster
         assert refused.value.table == orders.id
         for k in keys.values():
             router.delete(str(ORDERS), {"_id": 77_777, "k": k}, writeConcern=MAJORITY)
+
+
+def test_dates_that_python_cannot_hold_are_put_in_order_too(filled: ShardedCluster, clients: ClusterClients) -> None:
+    """Of two shards. From year 10,000 on."""
+    dates = [DatetimeMS(400_000_000_000_000 + number) for number in range(10)]
+    with filled.router() as router:
+        router.refresh()
+        _insert(router, ({"_id": date, "k": k} for k, date in enumerate(dates)))
+        read = OwnedChunk(clients, chunk_of(clients, _DOCUMENTS))
+        found = [bson.decode(document, DATES_AS_THEY_ARE) for batch in read.batches() for document in batch]
+        assert sorted(document["_id"] for document in found) == dates
+        assert (found[0]["_id"], found[-1]["_id"]) == (dates[0], dates[-1])
+        for document in found:
+            router.delete(str(ORDERS), document, writeConcern=MAJORITY)
 
 
 def test_a_row_is_found_wherever_it_is(clients: ClusterClients) -> None:
