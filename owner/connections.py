@@ -71,7 +71,7 @@ class SourceConnection:
 
     def ddls(self, window: Window) -> list[DdlEvent]:
         found: list[DdlEvent] = []
-        with self._open_watch(window.start) as watch:
+        with closing(self._open_watch(window.start)) as watch:
             resolved = window.start
             while resolved < window.end:
                 batch = watch.poll()

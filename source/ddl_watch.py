@@ -10,8 +10,7 @@ The owner uses only this protocol:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from changefeed.errors import SluiceError
 from changefeed.event import DdlEvent
@@ -35,12 +34,6 @@ class DdlBatch:
 
 class DdlWatch(Protocol):
     """For one thread at a time. `poll` waits for the source: a fraction of a second while the source is healthy."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
     def poll(self) -> DdlBatch:
         """The next batch. After a retryable error, poll again: nothing is lost or repeated."""

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import chain
-from typing import Self
 
 import bson
 from pymongo.errors import ExecutionTimeout
@@ -60,12 +59,6 @@ class OplogDdlWatch:
         self._majority = MajorityWatch(client)
         self._wait = 0.0
         self._stride = Stride()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None: ...
 

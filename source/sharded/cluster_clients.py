@@ -30,8 +30,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
@@ -66,14 +65,6 @@ class ClusterClients:
         self._hosts: dict[str, str] = {}
         self._former = FormerShards(gone_after)
         self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """May be called again."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
-from types import TracebackType
-from typing import Self
 
 from changefeed.documents.document import Document
 from changefeed.errors import RetryableError, SourceMajorityStalled, SourceUnavailable
@@ -34,14 +32,6 @@ class ShardedDdlWatch:
         self._watch: ClusterWatch | None = None
         self._uuids: dict[TableId, TableId] = {}
         """The present UUID of a table, by the one that it had at the start, if it is another."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """May be called again."""

@@ -14,8 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -87,14 +86,6 @@ class ClusterWatch:
             raise
         self.tables, self.owned, self._guard = opened.tables, opened.owned, opened.guard
         self._pending = opened.units
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """May be called again. The connections stay open."""

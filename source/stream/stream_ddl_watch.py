@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Self
 
 import bson
 import structlog
@@ -72,12 +71,6 @@ class ResumingDdlWatch:
         self._resolved = start
         self._delivered: Position | None = None
         self._open = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def poll(self) -> DdlBatch:
         try:

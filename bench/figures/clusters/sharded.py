@@ -9,6 +9,7 @@ import statistics
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -118,7 +119,7 @@ class _Bench:
                 Path(directory) / "data", Path(directory) / "log", shards=_SHARDS[:count], cache_gb=_CACHE_GB
             ) as cluster,
             cluster.router() as router,
-            ClusterClients(cluster.config.uri) as clients,
+            closing(ClusterClients(cluster.config.uri)) as clients,
         ):
             _spread(router, database, ns, cluster)
             start = Position(reach_newest(clients).next())

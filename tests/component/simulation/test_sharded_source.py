@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -90,7 +91,7 @@ class Lived:
 
     def _follow(self) -> tuple[list[DdlEvent], ShardedHistory]:
         end_ts, events = reach_newest(self._clients), list[DdlEvent]()
-        with ShardedDdlWatch(self._clients, self._start) as watch:
+        with closing(ShardedDdlWatch(self._clients, self._start)) as watch:
             while True:
                 batch = watch.poll()
                 assert batch.trouble is None
@@ -127,7 +128,7 @@ def lived(request: pytest.FixtureRequest) -> Iterator[Lived]:
         return
     cluster: ShardedCluster = request.getfixturevalue("cluster")
     database = f"contract_{uuid.uuid4().hex[:12]}"
-    with cluster.router() as router, ClusterClients(cluster.config.uri) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri)) as clients:
         yield Lived(InThisProcess(), clients, database, RealClusterLife(router, clients, database))
 
 

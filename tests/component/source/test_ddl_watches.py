@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def origin(request: pytest.FixtureRequest) -> Capture:
 
 @pytest.fixture
 def watch(client: Client, origin: Capture) -> Iterator[DdlWatch]:
-    with open_ddl_watch(client, Position(newest_time(client).next()), origin) as watch:
+    with closing(open_ddl_watch(client, Position(newest_time(client).next()), origin)) as watch:
         watch.poll()
         yield watch
 
@@ -94,7 +95,7 @@ def test_a_range_that_takes_the_server_too_long_is_read_in_shorter_ones_by_the_s
 ) -> None:
     with (
         connect(own_mongodb("slow", parameters=TESTING).uri) as client,
-        open_ddl_watch(client, Position(newest_time(client).next()), Capture.OPLOG) as watch,
+        closing(open_ddl_watch(client, Position(newest_time(client).next()), Capture.OPLOG)) as watch,
     ):
         watch.poll()
         client[database].create_collection("t")
@@ -133,7 +134,7 @@ def test_both_watches_tell_the_same_history_in_the_same_words(client: Client, da
     end = newest_time(client)
     told = []
     for origin in (Capture.CHANGE_STREAM, Capture.OPLOG):
-        with open_ddl_watch(client, start, origin) as watch:
+        with closing(open_ddl_watch(client, start, origin)) as watch:
             events = [event for event in until_resolved(watch, end) if event.db == database]
         told.append(
             [(e.position.ts, e.type, e.table, e.id, e.renamed_to, e.drop_target, str(e.description)) for e in events]
@@ -169,7 +170,7 @@ def test_creates_of_a_transaction_of_many_entries_are_found_among_its_rows(
             db.first.insert_many([{} for _ in range(4)], session=session)
             db.create_collection("second", session=session)
             db.second.insert_many([{} for _ in range(3)], session=session)
-        with open_ddl_watch(client, start, Capture.OPLOG) as watch:
+        with closing(open_ddl_watch(client, start, Capture.OPLOG)) as watch:
             created = [event for event in until_resolved(watch, newest_time(client)) if event.db == database]
     assert [str(event.table) for event in created] == [f"{database}.first", f"{database}.second"]
     assert [event.position.token for event in created] == ["00000000", "00000005"]
@@ -180,7 +181,7 @@ def test_an_idle_source_is_resolved_without_its_own_no_ops(
 ) -> None:
     with connect(own_mongodb("silent", parameters={"writePeriodicNoops": "false"}).uri) as client:
         start = Position(newest_time(client).next())
-        with open_ddl_watch(client, start, origin) as watch:
+        with closing(open_ddl_watch(client, start, origin)) as watch:
             for _ in range(3):
                 client[database].rows.insert_one({})
                 until_resolved(watch, newest_time(client))
@@ -209,7 +210,7 @@ def test_an_idle_source_is_not_made_to_write_again_and_again(
     """Uses a server of its own, so that only this test's watch writes notes."""
     with (
         connect(own_mongodb("idle").uri) as client,
-        open_ddl_watch(client, Position(newest_time(client).next()), origin) as watch,
+        closing(open_ddl_watch(client, Position(newest_time(client).next()), origin)) as watch,
     ):
         client.shop.rows.insert_one({})
         until_resolved(watch, newest_time(client))
@@ -224,7 +225,7 @@ def test_an_idle_source_is_not_made_to_write_again_and_again(
 
 @pytest.mark.since("6.0")
 def test_a_killed_cursor_loses_nothing(client: Client, database: str) -> None:
-    with open_ddl_watch(client, Position(newest_time(client).next()), Capture.CHANGE_STREAM) as watch:
+    with closing(open_ddl_watch(client, Position(newest_time(client).next()), Capture.CHANGE_STREAM)) as watch:
         client[database].create_collection("before")
         seen = until_resolved(watch, newest_time(client))
         inner: Any = watch
@@ -278,8 +279,8 @@ def test_a_refused_note_becomes_a_heartbeat_that_is_no_ddl(client: Client, datab
 
     cursor = ChangeStreamCursor(client, sharded=False)
     client.drop_database("__sluice")
-    with ResumingDdlWatch(
-        cursor, Position(newest_time(client).next()), NoNotes(client), MajorityWatch(client), str
+    with closing(
+        ResumingDdlWatch(cursor, Position(newest_time(client).next()), NoNotes(client), MajorityWatch(client), str)
     ) as watch:
         watch.poll()
         names: list[str] = []
@@ -309,7 +310,7 @@ def test_a_position_that_left_the_oplog_is_lost_and_the_message_says_what_is_lef
 ) -> None:
     with connect(forgetful.uri) as client:
         start = Position(majority_time(client))
-        with open_ddl_watch(client, start, origin) as watch:
+        with closing(open_ddl_watch(client, start, origin)) as watch:
             watch.poll()
         forget(client, start.ts.to_bson())
         window = read_oplog_window(client)
@@ -317,7 +318,7 @@ def test_a_position_that_left_the_oplog_is_lost_and_the_message_says_what_is_lef
         assert not window.holds(start)
         assert window.remaining(start).total_seconds() <= 0
         with (
-            open_ddl_watch(client, start, origin) as late,
+            closing(open_ddl_watch(client, start, origin)) as late,
             pytest.raises(HistoryLost, match=rf"position {start} .* oldest time available is \d+\.\d+"),
         ):
             late.poll()

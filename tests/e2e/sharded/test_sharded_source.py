@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,7 @@ def test_at_a_sync_point_the_target_is_what_all_shards_own(
 def test_a_start_in_the_past_finds_the_tables_of_that_time(
     site: Site, cluster: ShardedCluster, target_client: Client
 ) -> None:
-    with cluster.router() as router, ClusterClients(cluster.config.uri) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri)) as clients:
         ddl = ClusterDdl(router)
         ddl.create_database("shop", primary="sa")
         ddl.shard("shop.orders", {"k": 1})

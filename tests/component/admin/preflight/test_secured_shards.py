@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,6 @@ def test_what_a_reader_lacks_is_named_and_what_it_is_told_suffices(cluster: Shar
 
     give(cluster.shards["sb"], _AT_SHARDS)
     assert problems() == ()
-    with ClusterClients(f"{uri}&authSource=admin") as clients:
+    with closing(ClusterClients(f"{uri}&authSource=admin")) as clients:
         chunk = Chunk(table=TableName("shop", "orders"), not_before=Position(reach_newest(clients)))
         assert sum(map(len, OwnedChunk(clients, chunk).batches())) == _ROWS

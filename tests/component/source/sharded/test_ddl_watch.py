@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from functools import partial
 from operator import eq
 
@@ -29,7 +30,7 @@ def shown(clients: ClusterClients, start: Position) -> list[DdlEvent]:
     """Up to now."""
     end_ts = reach_newest(clients)
     events: list[DdlEvent] = []
-    with ShardedDdlWatch(clients, start) as watch:
+    with closing(ShardedDdlWatch(clients, start)) as watch:
         resolved = start
         while resolved.ts <= end_ts:
             reach_newest(clients)
@@ -44,7 +45,7 @@ def shown(clients: ClusterClients, start: Position) -> list[DdlEvent]:
 
 
 def test_an_event_names_the_uuid_of_its_time_wherever_a_watch_began(cluster: ShardedCluster) -> None:
-    with cluster.router() as router, ClusterClients(cluster.config.uri) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri)) as clients:
         ddl = ClusterDdl(router)
         ddl.create_database("shop", primary="sa")
         router.insert("shop.a", {"_id": 1})
@@ -68,7 +69,7 @@ def test_an_event_names_the_uuid_of_its_time_wherever_a_watch_began(cluster: Sha
 
 
 def test_another_shard_key_is_shown_once_wherever_a_watch_began(cluster: ShardedCluster) -> None:
-    with cluster.router() as router, ClusterClients(cluster.config.uri) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri)) as clients:
         ddl = ClusterDdl(router)
         ddl.create_database("shop", primary="sa")
         router.insert("shop.a", {"_id": 1, "k": 1, "j": 1})
@@ -103,7 +104,7 @@ def test_another_shard_key_is_shown_once_wherever_a_watch_began(cluster: Sharded
 
 
 def test_a_time_series_is_no_table_that_could_be_followed(cluster: ShardedCluster) -> None:
-    with cluster.router() as router, ClusterClients(cluster.config.uri) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri)) as clients:
         ddl = ClusterDdl(router)
         ddl.create_database("metrics", primary="sa")
         start = Position(reach_newest(clients).next())
@@ -120,7 +121,7 @@ def test_texts_that_are_no_utf8_and_records_that_contradict_each_other_concern_t
 ) -> None:
     with (
         cluster.router() as router,
-        ClusterClients(cluster.config.uri) as clients,
+        closing(ClusterClients(cluster.config.uri)) as clients,
         Client(cluster.shards["sa"].uri) as shard,
         Client(cluster.config.uri) as config,
     ):

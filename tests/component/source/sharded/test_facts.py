@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def ddl(router: ClusterRouter) -> ClusterDdl:
 
 @pytest.fixture
 def clients(cluster: ShardedCluster) -> Iterator[ClusterClients]:
-    with ClusterClients(cluster.config.uri) as clients:
+    with closing(ClusterClients(cluster.config.uri)) as clients:
         yield clients
 
 
@@ -353,12 +353,12 @@ def test_a_shard_is_followed_from_its_admission_to_its_removal(
         begun = follower.reached_ts
         while "sd" in follower.watch.shards:
             _follow_to(follower, router, next(keys))
-        with ClusterWatch(clients, begun) as from_before:
+        with closing(ClusterWatch(clients, begun)) as from_before:
             assert "sd" in from_before.shards
             while "sd" in from_before.shards:
                 from_before.poll()
         removed.stop()
-        with ClusterClients(cluster.config.uri) as others:
+        with closing(ClusterClients(cluster.config.uri)) as others:
             others.of("sd", f"sd/{removed.addresses[0]}")
             with pytest.raises(SourceUnavailable, match=r"shard sd was removed .* it does not answer"):
                 ClusterWatch(others, begun)
@@ -422,7 +422,7 @@ def _but_keys(changes: Iterable[ClusterChange]) -> Iterator[ClusterChange]:
 def test_uuids_change_where_the_table_stays(router: ClusterRouter, ddl: ClusterDdl, clients: ClusterClients) -> None:
     router.insert(PLAIN, {"_id": 1})
     start_ts = max(majority_time(clients.of(shard, host)) for shard, host in clients.read_shards().items())
-    with ClusterWatch(clients, start_ts.next()) as watch:
+    with closing(ClusterWatch(clients, start_ts.next())) as watch:
         ddl.move_primary("shop", "sc")
         ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=2)
         ddl.drop(PLAIN)
@@ -446,7 +446,7 @@ def test_options_that_changed_before_a_resharding_are_shown_by_a_watch_that_begi
     start_ts = max(majority_time(clients.of(shard, host)) for shard, host in clients.read_shards().items())
     ddl.modify(ITEMS, validationLevel="off")
     ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=2)
-    with ClusterWatch(clients, start_ts.next()) as watch:
+    with closing(ClusterWatch(clients, start_ts.next())) as watch:
         changes: list[ClusterChange] = []
         while not any(isinstance(change, NewUuid) for change in changes):
             changes += _but_keys(watch.poll().changes)
@@ -464,7 +464,7 @@ def test_resharding_gives_an_index_of_one_owner_to_all_and_it_is_shown(
     with cluster.shards["sa"].client() as one_owner:
         one_owner["shop"]["items"].create_index("b")
     changes: list[ClusterChange] = []
-    with ClusterWatch(clients, start_ts.next()) as watch:
+    with closing(ClusterWatch(clients, start_ts.next())) as watch:
         ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=2)
         ddl.drop(ITEMS)
         while not any(isinstance(change, DdlEvent) and change.type is DdlType.DROP for change in changes):
@@ -482,7 +482,7 @@ def test_an_index_that_resharding_copied_may_be_new_to_a_watch_that_never_saw_th
         one_owner["shop"]["items"].create_index("b")
     start_ts = reach_newest(clients)
     ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=2)
-    with ClusterWatch(clients, start_ts.next()) as watch:
+    with closing(ClusterWatch(clients, start_ts.next())) as watch:
         changes: list[ClusterChange] = []
         while not any(isinstance(change, DdlEvent) for change in changes):
             changes += _but_keys(watch.poll().changes)
@@ -502,7 +502,7 @@ def test_an_index_that_a_resharding_built_before_the_start_may_be_new_to_a_watch
     router.refresh()
     built = [entries[-1]["ts"] for entries in oplogs.commands("createIndexes").values()]
     ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=2)
-    with ClusterWatch(clients, ClusterTime.from_bson(max(built)).next()) as watch:
+    with closing(ClusterWatch(clients, ClusterTime.from_bson(max(built)).next())) as watch:
         changes: list[ClusterChange] = []
         while len([change for change in changes if isinstance(change, NewUuid)]) < 2:
             changes += _but_keys(watch.poll().changes)
@@ -521,7 +521,7 @@ def test_what_two_reshardings_have_built_is_shown_though_the_config_servers_no_l
     ddl.reshard(ITEMS, {"_id": 1}, numInitialChunks=1)
     start_ts = min(ClusterTime.from_bson(entries[0]["ts"]) for entries in oplogs.commands("create").values())
     changes: list[ClusterChange] = []
-    with forgetful(cluster, start_ts), ClusterWatch(clients, start_ts) as watch:
+    with forgetful(cluster, start_ts), closing(ClusterWatch(clients, start_ts)) as watch:
         while len([change for change in changes if isinstance(change, NewUuid)]) < 2:
             changes += _but_keys(watch.poll().changes)
     built = [change.description.decode() for change in changes if isinstance(change, DdlEvent)]

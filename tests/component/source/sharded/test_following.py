@@ -8,6 +8,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def follow(cluster: ShardedCluster, seed: int, steps: int) -> Follower:
             wrong.append(f"{len(rows)} accounts with {total}")
 
     history = History(cluster, seed, steps)
-    with ClusterClients(cluster.config.uri) as clients:
+    with closing(ClusterClients(cluster.config.uri)) as clients:
         follower = Follower(clients, majority_time(clients.config), add_up)
         history.prepare()
         running = threading.Thread(target=history.run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def moved_away(cluster: ShardedCluster, router: ClusterRouter, shard: str) -> Po
     ddl = ClusterDdl(router)
     ddl.move(ORDERS, {"_id": 0}, shard)
     router.refresh()
-    with ClusterClients(cluster.config.uri) as clients:
+    with closing(ClusterClients(cluster.config.uri)) as clients:
         start = Position(reach_newest(clients).next())
     for name in (ORDERS, NOTES):
         router.update(name, {"_id": 1}, {"$set": {"of": shard}}, upsert=True, writeConcern=MAJORITY)
@@ -103,7 +104,7 @@ def test_what_only_a_shard_had_that_is_gone_for_good_is_left_out_after_a_while(
     shard = f"s_{begun}"
     with (
         cluster.router() as router,
-        ClusterClients(cluster.config.uri, gone_after=timedelta(seconds=4)) as clients,
+        closing(ClusterClients(cluster.config.uri, gone_after=timedelta(seconds=4))) as clients,
     ):
         start = moved_away(cluster, router, shard)
         watch = ShardedSource(clients).open_watch(start)
@@ -147,7 +148,7 @@ def test_what_only_a_shard_had_that_is_gone_for_good_is_left_out_after_a_while(
 def test_the_history_of_a_shard_that_is_gone_fails_if_it_was_the_primary_shard_of_a_database(
     cluster: ShardedCluster,
 ) -> None:
-    with cluster.router() as router, ClusterClients(cluster.config.uri, gone_after=timedelta()) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri, gone_after=timedelta())) as clients:
         cluster.add_shard("s_primary")
         ddl = ClusterDdl(router)
         ddl.create_database("brought", primary="s_primary")
@@ -166,7 +167,7 @@ def test_the_history_of_a_shard_that_is_gone_fails_if_it_was_the_primary_shard_o
 
 @pytest.mark.soak
 def test_a_shard_that_is_only_away_is_never_gone(cluster: ShardedCluster) -> None:
-    with cluster.router() as router, ClusterClients(cluster.config.uri, gone_after=timedelta()) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri, gone_after=timedelta())) as clients:
         watch = ShardedSource(clients).open_watch(Position(reach_newest(clients).next()))
         watch.poll()
         [member] = cluster.shards["sb"].members

@@ -54,7 +54,7 @@ def router(cluster: ShardedCluster) -> Iterator[ClusterRouter]:
 
 @pytest.fixture
 def clients(cluster: ShardedCluster) -> Iterator[ClusterClients]:
-    with ClusterClients(cluster.config.uri) as clients:
+    with closing(ClusterClients(cluster.config.uri)) as clients:
         yield clients
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from itertools import pairwise
 
 import bson
@@ -64,7 +65,7 @@ def _insert(router: ClusterRouter, rows: Iterator[Mapping[str, object]]) -> None
 
 @pytest.fixture
 def clients(filled: ShardedCluster) -> Iterator[ClusterClients]:
-    with ClusterClients(filled.config.uri) as clients:
+    with closing(ClusterClients(filled.config.uri)) as clients:
         yield clients
 
 

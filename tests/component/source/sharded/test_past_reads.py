@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
 import bson
 import pytest
@@ -84,7 +85,7 @@ def move_primary(router: ClusterRouter, ddl: ClusterDdl) -> None:
 
 @pytest.mark.parametrize("change", [move_there_and_back, split_and_move])
 def test_moved_chunks_are_read_where_they_were(cluster: ShardedCluster, change: Change) -> None:
-    with cluster.router() as router, ClusterClients(cluster.config.uri, capture=None) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri, capture=None)) as clients:
         ddl = ClusterDdl(router)
         make(router, ddl)
         then = reach_newest(clients)
@@ -100,7 +101,7 @@ def test_moved_chunks_are_read_where_they_were(cluster: ShardedCluster, change: 
     ("change", "name"), [(move_and_merge, ORDERS), (reshard, ORDERS), (shard_it, PLAIN), (move_primary, PLAIN)]
 )
 def test_what_no_shard_knows_any_more_is_an_error(cluster: ShardedCluster, change: Change, name: TableName) -> None:
-    with cluster.router() as router, ClusterClients(cluster.config.uri, capture=None) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri, capture=None)) as clients:
         ddl = ClusterDdl(router)
         make(router, ddl)
         then = reach_newest(clients)
@@ -111,7 +112,7 @@ def test_what_no_shard_knows_any_more_is_an_error(cluster: ShardedCluster, chang
 
 def test_a_time_in_the_middle_of_a_moved_primary_is_an_error(cluster: ShardedCluster) -> None:
     """The new primary shard shows what it had by then, as if that were all."""
-    with cluster.router() as router, ClusterClients(cluster.config.uri, capture=None) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri, capture=None)) as clients:
         ddl = ClusterDdl(router)
         make(router, ddl)
         ddl.move_primary(PLAIN.db, "sb")
@@ -124,12 +125,12 @@ def test_the_rows_of_a_shard_that_was_removed_since_are_not_left_out(cluster: Sh
         def read_shards(self) -> Mapping[str, str]:
             return {name: host for name, host in super().read_shards().items() if name != "sb"}
 
-    with cluster.router() as router, ClusterClients(cluster.config.uri, capture=None) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri, capture=None)) as clients:
         make(router, ClusterDdl(router))
         then = reach_newest(clients)
         [schema] = read_cluster_catalog(clients, lambda each: each == ORDERS).tables
     options = {"readConcern": {"level": "snapshot", "atClusterTime": then.to_bson()}}
-    with WithoutOne(cluster.config.uri, capture=None) as clients, pytest.raises(SourceUnavailable) as refused:
+    with closing(WithoutOne(cluster.config.uri, capture=None)) as clients, pytest.raises(SourceUnavailable) as refused:
         b"".join(ComparedCluster(clients).find(schema, options))
     assert "a shard was removed" in str(refused.value)
     assert unreadable(refused.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -37,7 +38,7 @@ def rows(clients: ClusterClients, history: ShardedHistory, window: Window) -> li
 
 def test_windows_together_have_each_row_once_and_in_order(cluster: ShardedCluster) -> None:
     chance = random.Random(7)
-    with ClusterClients(cluster.config.uri) as clients:
+    with closing(ClusterClients(cluster.config.uri)) as clients:
         history = History(cluster, 7, 6)
         start = Position(reach_newest(clients).next())
         history.prepare()
@@ -46,7 +47,7 @@ def test_windows_together_have_each_row_once_and_in_order(cluster: ShardedCluste
         running.join()
         history.last_write()
         end_ts = end_of(cluster)
-        with ShardedDdlWatch(clients, start) as watch:
+        with closing(ShardedDdlWatch(clients, start)) as watch:
             batch = watch.poll()
             while batch.resolved.ts <= end_ts:
                 batch = watch.poll()

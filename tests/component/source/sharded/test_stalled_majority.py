@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,14 @@ def cluster(tmp_path: Path) -> Iterator[ShardedCluster]:
 
 
 def test_it_is_named_and_the_history_goes_on_when_the_majority_does(cluster: ShardedCluster) -> None:
-    with cluster.router() as router, ClusterClients(cluster.config.uri) as clients:
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri)) as clients:
         ddl = ClusterDdl(router)
         ddl.create_database("shop", primary="sa")
         ddl.shard("shop.orders", {"_id": 1})
         ddl.split("shop.orders", {"_id": 100})
         ddl.move("shop.orders", {"_id": 100}, "sb")
         router.refresh()
-        with ShardedDdlWatch(clients, Position(reach_newest(clients).next())) as watch:
+        with closing(ShardedDdlWatch(clients, Position(reach_newest(clients).next()))) as watch:
             watch.poll()
             cluster.shards["sb"].hold_majority()
             router.insert("shop.orders", {"_id": 100}, writeConcern={"w": 1})

@@ -108,6 +108,6 @@ def test_a_row_behind_what_is_skipped_arrives(quiet: Quiet) -> None:
 
 
 def test_a_ddl_watch_that_is_closed_leaves_nothing(quiet: Quiet) -> None:
-    with open_ddl_watch(quiet.client, quiet.window.start, Capture.CHANGE_STREAM) as watch:
+    with closing(open_ddl_watch(quiet.client, quiet.window.start, Capture.CHANGE_STREAM)) as watch:
         watch.poll()
     assert not quiet.busy()

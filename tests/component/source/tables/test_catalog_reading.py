@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from bson.datetime_ms import DatetimeMS
@@ -80,7 +81,7 @@ def test_only_wanted_tables_are_read(client: Client, database: str) -> None:
 def test_a_reading_is_stable_once_the_watch_has_passed_it_undisturbed(client: Client, database: str) -> None:
     client[database].create_collection("a")
     reading = read(client, database)
-    with open_ddl_watch(client, reading.position, Capture.CHANGE_STREAM) as watch:
+    with closing(open_ddl_watch(client, reading.position, Capture.CHANGE_STREAM)) as watch:
         batch = watch.poll()
         while (stability := stability_of(reading, batch.events, batch.resolved)) is Stability.UNDECIDED:
             batch = watch.poll()

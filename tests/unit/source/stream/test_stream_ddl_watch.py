@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import cast
 
 import pytest
@@ -214,7 +215,7 @@ def test_the_note_keeper_receives_each_reading() -> None:
 
 def test_closing_twice_is_harmless() -> None:
     cursor = ScriptedCursor([], [1])
-    with watch_of(cursor) as watch:
+    with closing(watch_of(cursor)) as watch:
         watch.poll()
         watch.close()
     assert cursor.closed == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -27,7 +28,7 @@ _FIRST, _NOW = UUID(int=1), UUID(int=2)
 
 @pytest.fixture
 def rows() -> ShardedRows:
-    with ClusterClients("mongodb://127.0.0.1:1/?connect=false") as clients:
+    with closing(ClusterClients("mongodb://127.0.0.1:1/?connect=false")) as clients:
         return ShardedRows(clients, {TableId(_NOW.hex): TableId(_FIRST.hex)}, ReadOptions())
 
 
