@@ -65,9 +65,8 @@ NOT_FOLLOWED = "notFollowed"
 class DdlEvent:
     """One DDL of the source. Both captures give the same value for it.
 
-    `table` is set for all but dropDatabase. `id` is the collection's UUID where the source gives it (not for views, nor in
-    change streams without expanded events). A rename has `renamed_to`, and `drop_target` if it replaced a collection of that
-    name. `description` has the shape of the change stream's `operationDescription`:
+    `table` is set for all but dropDatabase. `id` is the collection's UUID where the source gives it (not for views). A rename has
+    `renamed_to`, and `drop_target` if it replaced a collection of that name. `description` has the shape of the change stream's `operationDescription`:
 
         create            the collection's original options, with idIndex; a view's viewOn and pipeline
         createIndexes     {indexes: [full specification, ...]}. While it is not recorded, `presumed` may name those of them that its table

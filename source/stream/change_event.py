@@ -26,10 +26,10 @@ from changefeed.bson_bytes import NULL, STRING, MalformedBson, document_of, docu
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.event import SHOWN_BY_STREAMS, DdlEvent, DdlType
-from changefeed.table import SYSTEM_DATABASES, TableId, TableName, view_id
+from changefeed.table import SYSTEM_DATABASES, TableName, view_id
 from source.ddl_description import check_names, describe, printable, printable_name, shown, uuid_of, wall_ms_of
 from source.raw_row import Header, RowAbout, milliseconds, transaction_of
-from source.resume_token import decode_token, position_of
+from source.resume_token import position_of
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _UINT64: Callable[[bytes], tuple[int]] = Struct("<Q").unpack_from
@@ -240,7 +240,6 @@ def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
     if change["operationType"] not in SHOWN_BY_STREAMS:
         raise ValueError(f"{change['operationType']!r} is not a DDL event")
     ddl_type = DdlType(change["operationType"])
-    token = change["_id"]["_data"]
     db = change["ns"]["db"]
     table = TableName(db, change["ns"]["coll"]) if "coll" in change["ns"] else None
     if db in SYSTEM_DATABASES or (table is not None and table.system):
@@ -248,11 +247,11 @@ def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
     stated = change.get("operationDescription") or {}
     to = change.get("to") or stated.get("to")
     unexplained = DdlEvent(
-        position=position_of(token),
+        position=position_of(change["_id"]["_data"]),
         type=DdlType.UNKNOWN,
         db=printable(db),
         table=printable_name(table),
-        id=_id_of(change, token, table),
+        id=None if table is None else uuid_of(change.get("collectionUUID")) or view_id(table),
         renamed_to=printable_name(TableName(to["db"], to["coll"]) if to else None),
         drop_target=uuid_of(stated.get("dropTarget")),
         wall_ms=wall_ms_of(change.get("wallTime")),
@@ -263,16 +262,3 @@ def ddl_of_change(change: Mapping[str, Any]) -> DdlEvent | None:
     except Exception:  # noqa: BLE001 - whatever a definition holds concerns its table alone
         return replace(unexplained, description=shown(stated))
     return event
-
-
-def _id_of(change: Mapping[str, Any], token: str, table: TableName | None) -> TableId | None:
-    """A view has no UUID: its name is its id. The token of its event contains the UUID of `system.views`.
-
-    So the token is used only if events have no UUID at all: before 6.0, where they have no `wallTime` and views are not shown.
-    """
-    if table is None:
-        return None
-    stated = uuid_of(change.get("collectionUUID"))
-    if stated is None and "wallTime" not in change:
-        stated = decode_token(token).table
-    return stated or view_id(table)

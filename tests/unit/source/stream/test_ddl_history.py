@@ -23,8 +23,14 @@ def recorded(name: str) -> list[dict[str, Any]]:
 
 
 def of_stream(name: str) -> list[DdlEvent]:
-    events = [ddl_of_change(change) for change in recorded(name) if change["operationType"] in SHOWN_BY_STREAMS]
+    events = [ddl_of_change(shown(change)) for change in recorded(name) if change["operationType"] in SHOWN_BY_STREAMS]
     return [event for event in events if event is not None]
+
+
+def shown(change: dict[str, Any]) -> dict[str, Any]:
+    """As servers from 6.0 on show it: with the UUID, which stands in the token behind `5A1004`."""
+    uuid = change["_id"]["_data"].partition("5A1004")[2][:32]
+    return change | ({"collectionUUID": bytes.fromhex(uuid)} if uuid else {})
 
 
 @pytest.fixture
