@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any
@@ -16,7 +15,6 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
-from changefeed.source_history import SourceHistory
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout
 from changefeed.users import Principals, own_users
@@ -29,8 +27,7 @@ from source.oplog.ddl_entry import BEFORE_ROWS, WITH_ROWS
 from source.oplog.oplog_ddl_watch import OplogDdlWatch
 from source.oplog.row_reader import MOST_NAMES, OplogReader
 from source.oplog.window import OplogWindow, oldest_time_for_message, read_oplog_window
-from source.raw_row import Header, RowAbout
-from source.source import ChunkRows, RowCapture, RowReader
+from source.source import ChunkRows, RowCapture
 from source.stream import change_event
 from source.stream.note import NoteKeeper, beat, end_heartbeats
 from source.stream.stream_ddl_watch import ChangeStreamCursor, ResumingDdlWatch
@@ -112,28 +109,19 @@ class OneDeployment:
         return keeps_snapshots(deployment_of(self._client).version)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneReader:
-    """Whose history is in one place."""
-
-    rows: RowReader
-    scan: Callable[[bytes], Header]
-    update_of: Callable[[bytes, Header], bytes]
-    about_of: Callable[[bytes, Header], RowAbout]
-    carried: None = None
-
-    def reader(self, _: SourceHistory | None) -> RowReader:
-        return self.rows
-
-
 def of_stream(reader: WindowReader) -> RowCapture:
-    return OneReader(
-        rows=reader, scan=change_event.scan, update_of=change_event.update_of, about_of=change_event.about_of
+    return RowCapture(
+        reader=lambda _: reader,
+        scan=change_event.scan,
+        update_of=change_event.update_of,
+        about_of=change_event.about_of,
     )
 
 
 def of_oplog(reader: OplogReader) -> RowCapture:
-    return OneReader(rows=reader, scan=row_entry.scan, update_of=row_entry.update_of, about_of=row_entry.about_of)
+    return RowCapture(
+        reader=lambda _: reader, scan=row_entry.scan, update_of=row_entry.update_of, about_of=row_entry.about_of
+    )
 
 
 def reads_oplog(capture: Capture, deployment: Deployment) -> bool:

@@ -11,6 +11,7 @@ Rows are read by a `RowCapture`: a reader, and the functions that parse its raw 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from changefeed.cluster_time import ClusterTime
@@ -38,23 +39,16 @@ class RowReader(Protocol):
         """Report that `taken` of `read` events were wanted."""
 
 
-class RowCapture(Protocol):
-    @property
-    def scan(self) -> Callable[[bytes], Header]: ...
-
-    @property
-    def update_of(self) -> Callable[[bytes, Header], bytes]:
-        """The `updateDescription` of an update."""
-
-    @property
-    def about_of(self) -> Callable[[bytes, Header], RowAbout]: ...
-
-    @property
-    def carried(self) -> Callable[[bytes, Header], bytes] | None:
-        """What of an event is given to another process, so that `scan` finds the same header there; None: the event."""
-
-    def reader(self, history: SourceHistory | None) -> RowReader:
-        """`history`: where the windows that are to be read stand at the shards. Only a sharded source needs it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCapture:
+    reader: Callable[[SourceHistory | None], RowReader]
+    """From where the windows that are to be read stand at the shards. Only a sharded source needs it."""
+    scan: Callable[[bytes], Header]
+    update_of: Callable[[bytes, Header], bytes]
+    """The `updateDescription` of an update."""
+    about_of: Callable[[bytes, Header], RowAbout]
+    carried: Callable[[bytes, Header], bytes] | None = None
+    """What of an event is given to another process, so that `scan` finds the same header there; None: the event."""
 
 
 class ChunkRows(Protocol):

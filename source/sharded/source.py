@@ -25,7 +25,7 @@ from source.sharded.cluster_clients import CONFIG, ClusterClients, Silence, reac
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.owned.owned_chunks import OwnedChunk, cluster_sizes, divide_cluster
 from source.sharded.owned.owned_find import owned_find
-from source.sharded.rows.sharded_rows import ShardedRows
+from source.sharded.rows.sharded_rows import sharded_rows
 from source.sharded.sharded_ddl_watch import ShardedDdlWatch
 from source.sharded.stream import ClusterStream, caught_up, operations_of
 from source.sharded.tables.rewind import LeftTables, left_tables
@@ -134,7 +134,7 @@ class ShardedSource:
         reach_newest(self._clients)
 
     def rows(self, _names: Iterable[TableName], ids: Mapping[TableId, TableId], options: ReadOptions) -> RowCapture:
-        return ShardedRows(self._clients, ids, options)
+        return sharded_rows(self._clients, ids, options)
 
     def rows_with_images(self, _options: ReadOptions) -> RowCapture:
         raise InvariantError("oplogs show no documents before a change: no table of such a changefeed is divided")

@@ -1,4 +1,4 @@
-"""`ShardedRows`: the rows of a sharded cluster as one capture, whose raw events are entries of the shards' oplogs in one order.
+"""`sharded_rows`: the rows of a sharded cluster as one capture, whose raw events are entries of the shards' oplogs in one order.
 
     window [100, 110) of ShardedHistory {sa, sb}
 
@@ -31,48 +31,35 @@ from changefeed.source_history import SourceHistory
 from changefeed.table import TableId
 from source.errors import translate
 from source.oplog import row_entry
-from source.raw_row import Header, RawBatch, RowAbout
+from source.raw_row import Header, RawBatch
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.rows.merge import Stretch, first_of, stretches
 from source.sharded.rows.row_scan import row_scan
 from source.sharded.rows.shard_row_reader import RowRange, ShardRowReader
-from source.source import RowReader
+from source.source import RowCapture, RowReader
 from source.stream.window_reader import ReadOptions
 
 log = structlog.get_logger(__name__)
 
 
-class ShardedRows:
+def sharded_rows(clients: ClusterClients, ids: Mapping[TableId, TableId], options: ReadOptions) -> RowCapture:
     """`ids`: the tables of UUIDs that superseded a table's first one."""
+    first = {bytes.fromhex(uuid): bytes.fromhex(table) for uuid, table in ids.items()}
+    scan = partial(row_scan, first, whole_keys=options.whole_keys)
 
-    def __init__(self, clients: ClusterClients, ids: Mapping[TableId, TableId], options: ReadOptions) -> None:
-        self._clients = clients
-        self._options = options
-        self._ids = {bytes.fromhex(uuid): bytes.fromhex(table) for uuid, table in ids.items()}
-        self._scan = partial(row_scan, self._ids, whole_keys=options.whole_keys)
-        self._scan_carried = self._scan()
-
-    @property
-    def scan(self) -> Callable[[bytes], Header]:
-        return self._scan_carried
-
-    @property
-    def update_of(self) -> Callable[[bytes, Header], bytes]:
-        return row_entry.update_of
-
-    @property
-    def about_of(self) -> Callable[[bytes, Header], RowAbout]:
-        return row_entry.about_of
-
-    @property
-    def carried(self) -> Callable[[bytes, Header], bytes]:
-        return row_entry.placed
-
-    def reader(self, history: SourceHistory | None) -> RowReader:
+    def reader(history: SourceHistory | None) -> RowReader:
         of_shards = opened(history)
         if of_shards is None:
             raise InvariantError("a window of a sharded source: expected its barrier to name the shards, found none")
-        return _WindowOfShards(self._clients, of_shards, self._scan, self._options)
+        return _WindowOfShards(clients, of_shards, scan, options)
+
+    return RowCapture(
+        reader=reader,
+        scan=scan(),
+        update_of=row_entry.update_of,
+        about_of=row_entry.about_of,
+        carried=row_entry.placed,
+    )
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from changefeed.sharded_history import ShardedHistory, opened
 from devstack.sharded.cluster import ShardedCluster
 from source.oplog.row_entry import ROWS, update_of
 from source.sharded.cluster_clients import CONFIG, ClusterClients, reach_newest
-from source.sharded.rows.sharded_rows import ShardedRows
+from source.sharded.rows.sharded_rows import sharded_rows
 from source.sharded.sharded_ddl_watch import ShardedDdlWatch
 from source.stream.change_event import table_name
 from source.stream.window_reader import ReadOptions
@@ -72,7 +72,7 @@ class Lived:
                 new = event.description.decode()["uuid"]
                 ids[new], names[new] = ids.get(event.id, event.id), names[event.id]
             said.append((event.position.ts, True, self._told(event, names)))
-        capture = ShardedRows(self._clients, ids, ReadOptions(patience=timedelta(seconds=5)))
+        capture = sharded_rows(self._clients, ids, ReadOptions(patience=timedelta(seconds=5)))
         for batch in capture.reader(history).read(Window(self._start, Position(history.resolved_ts))):
             for entry, header in batch.scanned(capture.scan):
                 name = table_name(header.ns) if header.type in ROWS else None

@@ -22,7 +22,7 @@ from source.ddl_watch import DdlWatch
 from source.oplog.row_entry import ROWS
 from source.sharded.cluster_clients import ClusterClients, reach_newest
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
-from source.sharded.rows.sharded_rows import ShardedRows
+from source.sharded.rows.sharded_rows import sharded_rows
 from source.sharded.source import ShardedSource
 from source.stream.change_event import table_name
 from source.stream.window_reader import ReadOptions
@@ -85,7 +85,7 @@ def followed(watch: DdlWatch, clients: ClusterClients) -> tuple[list[DdlEvent], 
 
 def updated(clients: ClusterClients, history: ShardedHistory, window: Window) -> int:
     """Rows of users."""
-    capture = ShardedRows(clients, {}, ReadOptions(patience=timedelta(seconds=5)))
+    capture = sharded_rows(clients, {}, ReadOptions(patience=timedelta(seconds=5)))
     batches = capture.reader(history).read(window)
     headers = [header for batch in batches for _, header in batch.scanned(capture.scan)]
     return sum(header.type in ROWS and table_name(header.ns) in _TABLES for header in headers)

@@ -17,7 +17,7 @@ from changefeed.position import Position, Window
 from changefeed.sharded_history import ShardedHistory, opened
 from devstack.sharded.cluster import ShardedCluster
 from source.sharded.cluster_clients import ClusterClients, reach_newest
-from source.sharded.rows.sharded_rows import ShardedRows
+from source.sharded.rows.sharded_rows import sharded_rows
 from source.sharded.sharded_ddl_watch import ShardedDdlWatch
 from source.stream.window_reader import ReadOptions
 from tests.component.source.sharded.history import History, end_of
@@ -27,10 +27,11 @@ pytestmark = pytest.mark.since("5.0")
 
 def rows(clients: ClusterClients, history: ShardedHistory, window: Window) -> list[tuple[int, bytes]]:
     """Each has its own place, as whoever has only its bytes finds it, too."""
-    capture = ShardedRows(clients, {}, ReadOptions(about=True, patience=timedelta(seconds=5)))
+    capture = sharded_rows(clients, {}, ReadOptions(about=True, patience=timedelta(seconds=5)))
     found = [each for batch in capture.reader(history).read(window) for each in batch.scanned(capture.scan)]
     places = [header.position for _, header in found]
     assert places == sorted(set(places))
+    assert capture.carried is not None
     assert [capture.scan(capture.carried(*each)) for each in found] == [header for _, header in found]
     assert all(names_place(Capture.SHARD_OPLOGS, place.token) for place in places)
     return [(header.time, event) for event, header in found]

@@ -20,16 +20,17 @@ from changefeed.table import TableId
 from source.oplog.row_entry import MalformedEntry
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.rows.row_scan import id_cut, row_scan
-from source.sharded.rows.sharded_rows import ShardedRows
+from source.sharded.rows.sharded_rows import sharded_rows
+from source.source import RowCapture
 from source.stream.window_reader import ReadOptions
 
 _FIRST, _NOW = UUID(int=1), UUID(int=2)
 
 
 @pytest.fixture
-def rows() -> ShardedRows:
+def rows() -> RowCapture:
     with closing(ClusterClients("mongodb://127.0.0.1:1/?connect=false")) as clients:
-        return ShardedRows(clients, {TableId(_NOW.hex): TableId(_FIRST.hex)}, ReadOptions())
+        return sharded_rows(clients, {TableId(_NOW.hex): TableId(_FIRST.hex)}, ReadOptions())
 
 
 def entry(**fields: Any) -> bytes:
@@ -49,7 +50,7 @@ def entry(**fields: Any) -> bytes:
         {"k": b"\x07_id\x00" + bytes(12), "_id": {"a": 1}},
     ],
 )
-def test_a_row_is_known_by_its_id_whatever_the_shard_key_is(rows: ShardedRows, key: dict[str, Any]) -> None:
+def test_a_row_is_known_by_its_id_whatever_the_shard_key_is(rows: RowCapture, key: dict[str, Any]) -> None:
     header = rows.scan(entry(o2=key))
     assert bson.decode(header.key) == {"_id": key["_id"]}
     assert header.uuid == _FIRST.bytes
@@ -85,7 +86,7 @@ def test_the_key_of_an_entry_as_servers_write_it(whole_keys: bool, fields: dict[
     assert list(found.items()) == (list(key.items()) if whole_keys else [("_id", id)])
 
 
-def test_what_a_migration_copies_is_no_row(rows: ShardedRows) -> None:
+def test_what_a_migration_copies_is_no_row(rows: RowCapture) -> None:
     assert rows.scan(entry(fromMigrate=True)).type == b"noop"
     end = {"ts": Timestamp(100, 1), "t": Int64(1), "v": Int64(2), "wall": datetime(2026, 1, 1, tzinfo=UTC)}
     assert rows.scan(entry(**end)).type == b"insert"
@@ -93,10 +94,10 @@ def test_what_a_migration_copies_is_no_row(rows: ShardedRows) -> None:
     assert rows.scan(entry(o={"_id": 1, "text": b"\x08fromMigrate\x00\x01"})).type == b"insert"
 
 
-def test_what_no_operation_on_a_document_has_beside_it_is_no_key(rows: ShardedRows) -> None:
+def test_what_no_operation_on_a_document_has_beside_it_is_no_key(rows: RowCapture) -> None:
     assert rows.scan(entry(op="n", o={"msg": ""}, o2={"shardCollection": "shop.orders"})).type == b"noop"
 
 
-def test_a_key_without_an_id_is_an_error(rows: ShardedRows) -> None:
+def test_a_key_without_an_id_is_an_error(rows: RowCapture) -> None:
     with pytest.raises(MalformedEntry, match="no _id"):
         rows.scan(entry(o2={"k": 1}))
