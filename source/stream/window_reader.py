@@ -22,7 +22,6 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from enum import StrEnum
 
 import structlog
 from bson.errors import BSONError
@@ -51,29 +50,13 @@ _MANY = 1 << 14
 log = structlog.get_logger(__name__)
 
 
-class FullDocument(StrEnum):
-    """What an update event contains besides the change. Values are the server's."""
-
-    DEFAULT = "default"
-    UPDATE_LOOKUP = "updateLookup"
-    WHEN_AVAILABLE = "whenAvailable"
-    REQUIRED = "required"
-
-
-class BeforeChange(StrEnum):
-    """Whether events contain pre-images (6.0). Values are the server's."""
-
-    OFF = "off"
-    WHEN_AVAILABLE = "whenAvailable"
-    REQUIRED = "required"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     match: Document = EMPTY
     """The filter for the server's `$match`; empty passes everything."""
-    full_document: FullDocument = FullDocument.DEFAULT
-    before_change: BeforeChange = BeforeChange.OFF
+    after: bool = False
+    before: bool = False
+    """Whether the documents after and before each change are wanted, where the source keeps them (6.0)."""
     about: bool = False
     """Whether `about_of` of a row is wanted."""
     patience: timedelta = timedelta(seconds=30)
@@ -247,14 +230,12 @@ class ServerVersion:
 
     def stream_options(self, options: ReadOptions) -> dict[str, object]:
         modern = self.version >= (6, 0)
-        if options.before_change is not BeforeChange.OFF and not modern:
-            raise SourceUnsupported(f"pre-images need MongoDB 6.0, and the source is {self}")
-        if options.full_document in (FullDocument.WHEN_AVAILABLE, FullDocument.REQUIRED) and not modern:
-            raise SourceUnsupported(f"post-images need MongoDB 6.0, and the source is {self}")
-        stream: dict[str, object] = {"fullDocument": options.full_document.value}
+        if (options.after or options.before) and not modern:
+            raise SourceUnsupported(f"pre- and post-images need MongoDB 6.0, and the source is {self}")
+        stream: dict[str, object] = {"fullDocument": "whenAvailable" if options.after else "default"}
         if modern:
             stream["showExpandedEvents"] = True
-            stream["fullDocumentBeforeChange"] = options.before_change.value
+            stream["fullDocumentBeforeChange"] = "whenAvailable" if options.before else "off"
         return stream
 
     def last_stages(self) -> list[Stage]:

@@ -26,7 +26,7 @@ from sink.row import RowChange, SourceRow
 from source.columns import Columns
 from source.source import ReadsRows
 from source.stream import filter_match
-from source.stream.window_reader import BeforeChange, FullDocument, ReadOptions
+from source.stream.window_reader import ReadOptions
 
 PATIENCE = timedelta(seconds=3)
 """A server that is unreachable for longer is an error of the changefeed, which tries again. A task that waits longer would keep a core
@@ -36,20 +36,17 @@ from the tasks of other changefeeds, whose servers answer."""
 def read_options(configuration: Configuration) -> ReadOptions:
     conditions = [rule.ignore_where for rule in configuration.filter.events if rule.ignore_where is not None]
     images = configuration.images is not Images.NONE
-    after = images or any(condition.after_image for condition in conditions)
-    before = images or any(condition.before_image for condition in conditions)
     return ReadOptions(
         match=Document.of(filter_match.rows(configuration.filter)),
-        full_document=FullDocument.WHEN_AVAILABLE if after else FullDocument.DEFAULT,
-        before_change=BeforeChange.WHEN_AVAILABLE if before else BeforeChange.OFF,
+        after=images or any(condition.after_image for condition in conditions),
+        before=images or any(condition.before_image for condition in conditions),
         patience=PATIENCE,
     )
 
 
 def image_options(configuration: Configuration) -> ReadOptions:
     """Also reads the documents before and after each change, where the source keeps them: for windows with divided tables."""
-    after, before = FullDocument.WHEN_AVAILABLE, BeforeChange.WHEN_AVAILABLE
-    return replace(read_options(configuration), full_document=after, before_change=before)
+    return replace(read_options(configuration), after=True, before=True)
 
 
 def streams_asked_for(configuration: Configuration) -> tuple[ReadOptions, ...]:

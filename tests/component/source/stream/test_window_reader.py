@@ -20,7 +20,7 @@ from changefeed.position import Position, Window
 from devstack.mongodb.server import MongoDB
 from source.connection import Client, connect
 from source.stream.change_event import scan
-from source.stream.window_reader import BeforeChange, FullDocument, ReadOptions, WindowReader
+from source.stream.window_reader import ReadOptions, WindowReader
 from tests.forgetful import forget
 
 
@@ -255,9 +255,7 @@ def test_images_that_are_too_large_together_are_read_one_by_one(source: Client, 
     start = now(source)
     rows.insert_one(filled(1, 9 * _MB))
     rows.update_one({"_id": 1}, {"$set": {"filling": bytes(9 * _MB), "a": 1}})
-    images = replace(
-        only(database), full_document=FullDocument.WHEN_AVAILABLE, before_change=BeforeChange.WHEN_AVAILABLE
-    )
+    images = replace(only(database), after=True, before=True)
     batches = list(WindowReader(source, images).read(Window(start, now(source))))
     _, update = [bson.decode(event) for batch in batches for event in batch.events]
     assert update["fullDocumentBeforeChange"] == filled(1, 9 * _MB)
