@@ -13,7 +13,7 @@ The block stays, over restarts too, until somebody lifts it: after the cut-over,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.uri import not_the_primary, refused_at_source
 from changefeed.errors import ConfigurationError, SourceUnsupported
 from credentials.clients import open_client
+from source.ddl_description import ANY_TEXT
 from source.errors import translated
 
 Client = MongoClient[dict[str, Any]]
@@ -87,6 +88,26 @@ def read_command(client: Client, db: str, command: Mapping[str, Any], **options:
     All reads of a client go to one member (`OneServer`), so that the history that one command reports is the history that another reads.
     """
     return client[db].command(dict(command), read_preference=client.read_preference, **options)
+
+
+def read_cursor(client: Client, db: str, command: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """By a plain command: the driver's helpers cannot read every date that a validator may contain, and they use the primary. Texts may be no UTF-8."""
+    return client[db].cursor_command(dict(command), codec_options=ANY_TEXT, read_preference=client.read_preference)
+
+
+MAJORITY: Mapping[str, object] = {"level": "majority"}
+
+
+def config_documents(
+    client: Client,
+    coll: str,
+    filter: Mapping[str, Any] | None = None,
+    *,
+    concern: Mapping[str, object] = MAJORITY,
+    **more: Any,
+) -> list[Mapping[str, Any]]:
+    """Of a collection of `config`. `more`: arguments of `find`."""
+    return list(read_cursor(client, "config", {"find": coll, "filter": filter or {}, "readConcern": concern, **more}))
 
 
 def member_read(client: Client) -> object:

@@ -14,7 +14,7 @@ from pymongo.errors import OperationFailure
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName
-from source.connection import Client, read_command
+from source.connection import MAJORITY, Client, config_documents, read_command, read_cursor
 from source.ddl_description import ANY_TEXT, is_utf8, uuid_of
 from source.errors import translated
 from source.oplog.find import OPLOG
@@ -32,8 +32,8 @@ from source.sharded.tables.cluster_state import (
 from source.sharded.tables.owned_ddl import IndexName, index_name
 from source.sharded.tables.owners import ChunkReading
 from source.sharded.tables.rewind import ConfigReading
+from source.tables.catalog import built, listed_indexes
 
-_MAJORITY = {"level": "majority"}
 _ALL_DATABASES = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": False}
 """By default a user who may not list all databases is told of some in silence."""
 _RENAME_SECONDS = 24 * 3600
@@ -42,8 +42,8 @@ _RENAME_SECONDS = 24 * 3600
 
 def read_config(client: Client) -> ConfigReading:
     with translated("reading config.collections and config.databases"):
-        collections = list(_found(client, COLLECTIONS, {"uuid": 1}))
-        databases = list(_found(client, DATABASES, {"primary": 1}))
+        collections = config_documents(client, COLLECTIONS.coll, projection={"uuid": 1})
+        databases = config_documents(client, DATABASES.coll, projection={"primary": 1})
     sharded: dict[TableName, TableId] = {}
     for each in collections:
         name, uuid = table_name(each["_id"]), uuid_of(each.get("uuid"))
@@ -76,7 +76,7 @@ def read_views(client: Client, shard: str) -> tuple[TableName, ...]:
 def _listed(client: Client) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
     databases = read_command(client, "admin", _ALL_DATABASES)["databases"]
     for db in [each["name"] for each in databases if each["name"] not in SYSTEM_DATABASES]:
-        for info in _cursor(client, db, {"listCollections": 1}):
+        for info in read_cursor(client, db, {"listCollections": 1}):
             yield TableName(db, info["name"]), info
 
 
@@ -136,22 +136,11 @@ class OplogsBefore:
                 **wanted,
             },
             "sort": {"$natural": -1},
-            "readConcern": _MAJORITY,
+            "readConcern": MAJORITY,
         }
-        return _cursor(client, OPLOG.db, command)
+        return read_cursor(client, OPLOG.db, command)
 
 
-def _found(client: Client, name: TableName, projection: Mapping[str, int]) -> Iterator[Mapping[str, Any]]:
-    command = {"find": name.coll, "projection": dict(projection), "readConcern": _MAJORITY}
-    return _cursor(client, name.db, command)
-
-
-def _cursor(client: Client, db: str, command: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Names and definitions may be no UTF-8."""
-    return client[db].cursor_command(dict(command), codec_options=ANY_TEXT, read_preference=client.read_preference)
-
-
-_NAMESPACE_NOT_FOUND = 26
 _FORGOTTEN = frozenset(
     {
         239,  # SnapshotTooOld
@@ -172,12 +161,12 @@ def read_chunks(client: Client, at_ts: ClusterTime) -> ChunkReading:
         except OperationFailure as error:
             if error.code not in _FORGOTTEN:
                 raise
-        return {id: (uuid, _owner(chunk, at_ts)) for id, uuid, chunk in _chunks(client, {"level": "majority"})}
+        return {id: (uuid, _owner(chunk, at_ts)) for id, uuid, chunk in _chunks(client, MAJORITY)}
 
 
 def _chunks(client: Client, concern: Mapping[str, object]) -> Iterator[tuple[Any, TableId, Mapping[str, Any]]]:
     command = {"find": CHUNKS.coll, "projection": {"uuid": 1, "shard": 1, "history": 1}, "readConcern": concern}
-    for chunk in _cursor(client, CHUNKS.db, command):
+    for chunk in read_cursor(client, CHUNKS.db, command):
         uuid = uuid_of(chunk.get("uuid"))
         if uuid is not None:
             yield chunk["_id"], uuid, chunk
@@ -211,21 +200,11 @@ def specifications(client: Client, uuid: TableId, name: TableName) -> list[Mappi
     for _ in range(_ATTEMPTS):
         if now is None:
             return None
-        name, specs = now, _listed_indexes(client, now)
+        name, specs = now, listed_indexes(client, now)
         now = name_now(client, name.db, uuid)
         if now == name and specs is not None:
-            return [spec for spec in specs if not {"buildUUID", "clustered"} & spec.keys()]
+            return built(specs)
     raise SourceUnavailable(f"collection {uuid}, now {name}, was renamed during each attempt to read its indexes")
-
-
-def _listed_indexes(client: Client, name: TableName) -> list[Mapping[str, Any]] | None:
-    command: dict[str, Any] = {"listIndexes": name.coll, "includeBuildUUIDs": True}
-    try:
-        return list(_cursor(client, name.db, command))
-    except OperationFailure as error:
-        if error.code != _NAMESPACE_NOT_FOUND:
-            raise
-        return None
 
 
 def name_now(client: Client, db: str, uuid: TableId) -> TableName | None:

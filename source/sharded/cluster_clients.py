@@ -35,7 +35,7 @@ from typing import Any
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable, SourceUnsupported
-from source.connection import HELLO, Client, connect, read_command, version_of
+from source.connection import HELLO, Client, config_documents, connect, read_command, version_of
 from source.errors import translated
 from source.oplog.find import OPLOG
 from source.sharded.tables.orphan_guard import FEATURES, feature_version
@@ -103,17 +103,13 @@ class ClusterClients:
     def read_shards(self) -> Mapping[str, str]:
         """The hosts of all shards by name, as a majority of the config servers has them."""
         with translated("reading config.shards"):
-            reply = read_command(
-                self.config, CONFIG, {"find": "shards", "readConcern": {"level": "majority"}, "batchSize": 10_000}
-            )
-        return {shard["_id"]: shard["host"] for shard in reply["cursor"]["firstBatch"]}
+            return {each["_id"]: each["host"] for each in config_documents(self.config, "shards")}
 
     def read_former_host(self, shard: str) -> str | None:
         """Of a shard that was removed, as the config servers' log of changes has it. None: no longer."""
         added = {"what": "addShard", "details.name": shard}
-        command = {"find": "changelog", "filter": added, "sort": {"$natural": -1}, "limit": 1}
         with translated(f"looking for the former shard {shard} in config.changelog"):
-            found = read_command(self.config, CONFIG, command)["cursor"]["firstBatch"]
+            found = config_documents(self.config, "changelog", added, sort={"$natural": -1}, limit=1)
         return str(found[0]["details"]["host"]) if found else None
 
     def silence(self, shard: str, host: str) -> Silence | None:

@@ -17,7 +17,7 @@ from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout
 from changefeed.users import Principals
-from source.connection import Client, read_command
+from source.connection import Client, config_documents, read_command
 from source.ddl_watch import DdlWatch
 from source.errors import translated
 from source.oplog.window import OplogWindow, read_oplog_window
@@ -181,10 +181,10 @@ class ShardedSource:
         """
         wanted = {"$in": [Binary(bytes.fromhex(uuid), UUID_SUBTYPE) for uuid in uuids]}
         with translated(f"looking for {table}"):
-            sharded = self._of_config("collections", {"uuid": wanted})
+            sharded = config_documents(self._clients.config, "collections", {"uuid": wanted})
             if sharded:
                 return TableName.parse(str(sharded[0]["_id"]))
-            for database in self._of_config("databases", {"_id": table.db}):
+            for database in config_documents(self._clients.config, "databases", {"_id": table.db}):
                 client = self._clients.of(database["primary"], self._clients.read_shards().get(database["primary"], ""))
                 command = {"listCollections": 1, "filter": {"info.uuid": wanted}}
                 for info in read_command(client, table.db, command)["cursor"]["firstBatch"]:
@@ -201,16 +201,12 @@ class ShardedSource:
         return None
 
     def _uuid_now(self, primary: Client, table: TableName) -> TableId | None:
-        found = [each["uuid"] for each in self._of_config("collections", {"_id": str(table)})]
+        found = [each["uuid"] for each in config_documents(self._clients.config, "collections", {"_id": str(table)})]
         if not found:
             command = {"listCollections": 1, "filter": {"name": table.coll}}
             infos = read_command(primary, table.db, command)["cursor"]["firstBatch"]
             found = [each["info"]["uuid"] for each in infos if "uuid" in each["info"]]
         return TableId(bytes(found[0]).hex()) if found else None
-
-    def _of_config(self, coll: str, filter: Mapping[str, Any]) -> list[dict[str, Any]]:
-        command = {"find": coll, "filter": filter, "readConcern": {"level": "majority"}}
-        return list(read_command(self._clients.config, "config", command)["cursor"]["firstBatch"])
 
     def divide(self, schema: TableSchema) -> Division:
         return divide_cluster(self._clients, schema)

@@ -24,7 +24,7 @@ from pymongo.errors import ExecutionTimeout
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceMajorityStalled, SourceUnavailable
-from source.connection import HELLO, Client, member_read, read_command
+from source.connection import HELLO, Client, config_documents, member_read, read_command
 from source.ddl_description import ANY_TEXT
 from source.errors import translated
 from source.majority_watch import MajorityWatch
@@ -233,14 +233,8 @@ class ClusterStream:
             raise SourceUnavailable(
                 f"{self.name} has not reached {self.start_ts} yet: its majority point is {majority_ts}"
             )
-        command = {
-            "find": "transactions",
-            "filter": {"state": "prepared"},
-            "readConcern": {"level": "majority"},
-            "batchSize": 100_000,
-        }
         member = member_read(self._client)
-        for each in read_command(self._client, "config", command)["cursor"]["firstBatch"]:
+        for each in config_documents(self._client, "transactions", {"state": "prepared"}):
             started = each.get("startOpTime") or each["lastWriteOpTime"]
             self.prepares.listed(transaction_key(each["_id"], each["txnNum"]), ClusterTime.from_bson(started["ts"]))
         majority_ts = self._majority()

@@ -29,17 +29,16 @@ from changefeed.documents.document import Document
 from changefeed.errors import SourceUnavailable, SourceUnsupported
 from changefeed.event import DdlEvent
 from changefeed.position import Position
-from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, view_id
+from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, kind_of, view_id
 from changefeed.table_layout import TableLayout, ZoneRange
-from source.connection import HELLO, Client, is_router, read_command
-from source.ddl_description import ANY_TEXT, check_names, index_document, printable, uuid_of
+from source.connection import HELLO, Client, config_documents, is_router, read_command, read_cursor
+from source.ddl_description import check_names, index_document, printable, uuid_of
 from source.ddl_watch import DdlWatch
 from source.errors import translated
 from source.oplog.window import majority_time, newest_time
 
 _THREADS = 16
 _NAMESPACE_NOT_FOUND = 26
-_KINDS = {"view": TableKind.VIEW, "timeseries": TableKind.TIMESERIES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,7 @@ def read_catalog(client: Client, wanted: Callable[[TableName], bool], *, buckets
         chosen = [table for table in listed if wanted(table.name)]
         indexes = threads.map(lambda table: _indexes(client, table), chosen)
         tables = tuple(
-            _schema(table, found, shard_keys.get(str(table.name)), position)
+            schema_of(table.name, table.info, table.id, found, shard_keys.get(str(table.name)), position)
             for table, found in zip(chosen, indexes, strict=True)
         )
     return CatalogReading(tables=tables, position=position, after_ts=newest_time(client))
@@ -105,26 +104,25 @@ def of_utf8(name: TableName, info: Mapping[str, Any]) -> Iterator[None]:
         ) from None
 
 
-def _schema(
-    listed: _Listed, indexes: tuple[Document, ...], shard_key: Document | None, valid_from: Position
+def schema_of(
+    name: TableName,
+    info: Mapping[str, Any],
+    id: TableId,
+    indexes: tuple[Document, ...],
+    shard_key: Mapping[str, Any] | None,
+    valid_from: Position,
 ) -> TableSchema:
-    options = {option: value for option, value in listed.info.get("options", {}).items() if option != "temp"}
-    kind = TableKind.TIMESERIES if "timeseries" in options else _KINDS.get(listed.info["type"], TableKind.COLLECTION)
-    with of_utf8(listed.name, listed.info):
-        said = Document.of(options)
+    """`info`: as listCollections says it."""
+    options = {option: value for option, value in info.get("options", {}).items() if option != "temp"}
+    with of_utf8(name, info):
+        said, key = Document.of(options), Document.of(shard_key) if shard_key else None
     return TableSchema(
-        id=listed.id,
-        name=listed.name,
-        kind=kind,
-        options=said,
-        indexes=indexes,
-        shard_key=shard_key,
-        valid_from=valid_from,
+        id=id, name=name, kind=kind_of(options), options=said, indexes=indexes, shard_key=key, valid_from=valid_from
     )
 
 
 def _listed(client: Client, db: str, *, buckets: bool) -> list[_Listed]:
-    infos = {TableName(db, printable(info["name"])): info for info in _cursor(client, db, {"listCollections": 1})}
+    infos = {TableName(db, printable(info["name"])): info for info in read_cursor(client, db, {"listCollections": 1})}
     return [
         _Listed(name, info, _id_of(name, info, infos.get(name.buckets), buckets=buckets))
         for name, info in infos.items()
@@ -146,33 +144,33 @@ def _indexes(client: Client, table: _Listed) -> tuple[Document, ...]:
     """
     if table.info["type"] == "view":
         return ()
-    specifications = _list_indexes(client, table.name)
+    # None: dropped or renamed since it was listed; the DDL watch will show it, and the reading is disturbed
+    specifications = listed_indexes(client, table.name) or []
     with of_utf8(table.name, table.info):
-        return tuple(index_document(spec) for spec in specifications if not {"buildUUID", "clustered"} & spec.keys())
+        return tuple(map(index_document, built(specifications)))
 
 
-def _list_indexes(client: Client, name: TableName) -> Iterator[Mapping[str, Any]]:
-    command = {"listIndexes": name.coll, "includeBuildUUIDs": True}
+def listed_indexes(client: Client, name: TableName) -> list[Mapping[str, Any]] | None:
+    """None: there is no such collection."""
     try:
-        yield from _cursor(client, name.db, command)
+        return list(read_cursor(client, name.db, {"listIndexes": name.coll, "includeBuildUUIDs": True}))
     except OperationFailure as error:
-        # dropped or renamed since it was listed: the DDL watch will show it, and the reading is disturbed
         if error.code != _NAMESPACE_NOT_FOUND:
             raise
+        return None
 
 
-def _cursor(client: Client, db: str, command: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """By a plain command: the driver's helpers cannot read every date that a validator may contain, and they use the primary."""
-    return client[db].cursor_command(command, codec_options=ANY_TEXT, read_preference=client.read_preference)
+def built(specifications: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [spec for spec in specifications if not {"buildUUID", "clustered"} & spec.keys()]
 
 
-def _shard_keys(client: Client) -> Mapping[str, Document]:
+def _shard_keys(client: Client) -> Mapping[str, Mapping[str, Any]]:
     if not is_router(client):
         return {}
     sharded = client["config"]["collections"].find(
         {"dropped": {"$ne": True}, "unsplittable": {"$ne": True}}, {"key": 1}
     )
-    return {entry["_id"]: Document.of(entry["key"]) for entry in sharded}
+    return {entry["_id"]: entry["key"] for entry in sharded}
 
 
 _ATTEMPTS = 20
@@ -243,8 +241,8 @@ def read_layout(client: Client, schema: TableSchema) -> TableLayout | None:
         if entry.get("defaultCollation"):
             _log.warning("table_with_a_collation_is_not_sharded", table=str(schema.name))
             return None
-        chunks = _found(client, "chunks", {"uuid": entry["uuid"]}, {"min": 1})
-        tags = _found(client, "tags", {"ns": entry["_id"]}, {"min": 1})
+        chunks = config_documents(client, "chunks", {"uuid": entry["uuid"]}, sort={"min": 1})
+        tags = config_documents(client, "tags", {"ns": entry["_id"]}, sort={"min": 1})
     zones = (ZoneRange(lower=Document.of(tag["min"]), upper=Document.of(tag["max"]), zone=tag["tag"]) for tag in tags)
     return TableLayout(
         key=Document.of(entry["key"]),
@@ -257,10 +255,6 @@ def read_layout(client: Client, schema: TableSchema) -> TableLayout | None:
 def _entry(client: Client, schema: TableSchema) -> Mapping[str, Any] | None:
     """By a UUID that it is known to have had; a resharding that nobody has heard of has given it another one, but no other name."""
     uuids = [Binary(bytes.fromhex(uuid), UUID_SUBTYPE) for uuid in (schema.id, *schema.uuids)]
-    found = _found(client, "collections", {"$or": [{"uuid": {"$in": uuids}}, {"_id": str(schema.name)}]}, {"_id": 1})
+    wanted = {"$or": [{"uuid": {"$in": uuids}}, {"_id": str(schema.name)}]}
+    found = config_documents(client, "collections", wanted, sort={"_id": 1})
     return next((entry for entry in found if entry["uuid"] in uuids), found[0] if found else None)
-
-
-def _found(client: Client, coll: str, filter: Mapping[str, Any], sort: Mapping[str, int]) -> list[Mapping[str, Any]]:
-    command = {"find": coll, "filter": filter, "sort": sort, "readConcern": {"level": "majority"}}
-    return list(client["config"].cursor_command(command, read_preference=client.read_preference))

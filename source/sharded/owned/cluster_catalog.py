@@ -21,20 +21,19 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import SourceUnavailable, SourceUnsupported
 from changefeed.position import Position
-from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, view_id
-from source.connection import Client, read_command
-from source.ddl_description import ANY_TEXT, index_document, printable, uuid_of
+from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, kind_of, view_id
+from source.connection import MAJORITY, Client, config_documents, read_cursor
+from source.ddl_description import index_document, printable, uuid_of
 from source.errors import translated
 from source.sharded.catalog_reading import name_now, specifications
 from source.sharded.cluster_clients import ClusterClients, reach_newest
 from source.sharded.tables.cluster_state import table_name
 from source.sharded.tables.orphan_guard import MIGRATIONS, RANGES, REMEDY
 from source.sharded.tables.owned_ddl import index_name
-from source.tables.catalog import CatalogReading, of_utf8
+from source.tables.catalog import CatalogReading, of_utf8, schema_of
 from source.tables.row_read import one_term
 
 _THREADS = 16
-_KINDS = {"view": TableKind.VIEW, "timeseries": TableKind.TIMESERIES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,11 @@ class _ClusterTable:
     uuid: TableId | None
     shard_key: Mapping[str, Any] | None = None
 
+    @property
+    def id(self) -> TableId:
+        plain = kind_of(self.info.get("options", {})) is TableKind.COLLECTION
+        return self.uuid if self.uuid is not None and plain else view_id(self.name)
+
 
 def read_cluster_catalog(clients: ClusterClients, wanted: Callable[[TableName], bool]) -> CatalogReading:
     """All wanted tables. Valid at its position if no DDL of them comes before `after_ts`."""
@@ -54,7 +58,10 @@ def read_cluster_catalog(clients: ClusterClients, wanted: Callable[[TableName], 
         hosts = clients.read_shards()
         listed = [table for table in _each_once(_listed(clients, hosts, reached_ts, wanted)) if wanted(table.name)]
         indexes = threads.map(lambda table: _indexes(clients, table), listed)
-        tables = tuple(_schema(table, found, position) for table, found in zip(listed, indexes, strict=True))
+        tables = tuple(
+            schema_of(table.name, table.info, table.id, found, table.shard_key, position)
+            for table, found in zip(listed, indexes, strict=True)
+        )
     return CatalogReading(tables=tables, position=position, after_ts=reach_newest(clients))
 
 
@@ -65,8 +72,11 @@ def _listed(
     its records may contradict each other for good.
     """
     with one_term(clients.config, "reading the catalog of the config servers"):
-        primaries = {each["_id"]: each["primary"] for each in _config(clients, "databases", after_ts)}
-        entries = {printable(str(each["_id"])): each for each in _config(clients, "collections", after_ts)}
+        databases, collections = (
+            config_documents(clients.config, coll, concern=_after(after_ts)) for coll in ("databases", "collections")
+        )
+        primaries = {each["_id"]: each["primary"] for each in databases}
+        entries = {printable(str(each["_id"])): each for each in collections}
         sharded = {ns: uuid_of(entry.get("uuid")) for ns, entry in entries.items()}
     shards = _Listings(clients, hosts)
     for db, primary in sorted(primaries.items()):
@@ -117,13 +127,15 @@ class _Listings:
         if (shard, db) not in self._infos:
             client = self._clients.of(shard, self._hosts.get(shard, ""))
             with one_term(client, f"reading the collections of shard {shard}"):
-                self._infos[shard, db] = list(_cursor(client, db, {"listCollections": 1}))
+                self._infos[shard, db] = list(read_cursor(client, db, {"listCollections": 1}))
         return self._infos[shard, db]
 
     def sharded(self, name: TableName, uuid: TableId, after_ts: ClusterTime) -> _ClusterTable:
         """An owner has its options. The database's primary shard may have older ones, or after a resharding no collection at all."""
         key = Binary(bytes.fromhex(uuid), UUID_SUBTYPE)
-        chunks = _config(self._clients, "chunks", after_ts, {"uuid": key}, {"shard": 1})
+        chunks = config_documents(
+            self._clients.config, "chunks", {"uuid": key}, concern=_after(after_ts), projection={"shard": 1}
+        )
         owners = tuple(sorted({str(chunk["shard"]) for chunk in chunks}))
         infos = self.infos(owners[0], name.db) if owners else []
         info = next((each for each in infos if _uuid(each) == uuid), None)
@@ -162,61 +174,25 @@ def _common_indexes(clients: ClusterClients, table: _ClusterTable, uuid: TableId
     return tuple(index_document(spec) for spec in of_shards[0] if index_name(spec) in common)
 
 
-def _schema(table: _ClusterTable, indexes: tuple[Document, ...], valid_from: Position) -> TableSchema:
-    options = {option: value for option, value in table.info.get("options", {}).items() if option != "temp"}
-    with of_utf8(table.name, table.info):
-        said, shard_key = Document.of(options), Document.of(table.shard_key) if table.shard_key else None
-    kind = TableKind.TIMESERIES if "timeseries" in options else _KINDS.get(table.info["type"], TableKind.COLLECTION)
-    return TableSchema(
-        id=table.uuid if table.uuid is not None and kind is TableKind.COLLECTION else view_id(table.name),
-        name=table.name,
-        kind=kind,
-        options=said,
-        indexes=indexes,
-        shard_key=shard_key,
-        valid_from=valid_from,
-    )
+def _after(after_ts: ClusterTime) -> Mapping[str, object]:
+    return {**MAJORITY, "afterClusterTime": after_ts.to_bson()}
 
 
-def _config(
-    clients: ClusterClients,
-    coll: str,
-    after_ts: ClusterTime,
-    filter: Mapping[str, Any] | None = None,
-    projection: Mapping[str, int] | None = None,
-) -> Iterator[Mapping[str, Any]]:
-    command = {
-        "find": coll,
-        "filter": filter or {},
-        "readConcern": {"level": "majority", "afterClusterTime": after_ts.to_bson()},
-    }
-    if projection is not None:
-        command["projection"] = projection
-    return _cursor(clients.config, "config", command)
-
-
-def _cursor(client: Client, db: str, command: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-    return client[db].cursor_command(command, codec_options=ANY_TEXT, read_preference=client.read_preference)
-
-
-_MAJORITY = {"level": "majority"}
 _MOVES_NOTHING = ("off", "autoSplitOnly")
 
 
 def refuse_orphans(client: Client, shard: str) -> None:
     """Raises `SourceUnsupported` if the shard gives or takes a chunk, or has not deleted what one has left."""
     for name in (MIGRATIONS, RANGES):
-        command = {"find": name.coll, "limit": 1, "singleBatch": True, "readConcern": _MAJORITY}
         with translated(f"reading {name} of shard {shard}"):
-            found = read_command(client, name.db, command)["cursor"]["firstBatch"]
+            found = config_documents(client, name.coll, limit=1)
         if found:
             raise SourceUnsupported(f"shard {shard} has orphaned documents of {found[0]['nss']}, by {name}: {REMEDY}")
 
 
 def balancer_runs(client: Client) -> bool:
     """As the config servers take their settings: without any, it does."""
-    command = {"find": "settings", "filter": {"_id": "balancer"}, "readConcern": _MAJORITY}
     with translated("reading config.settings"):
-        found = read_command(client, "config", command)["cursor"]["firstBatch"]
+        found = config_documents(client, "settings", {"_id": "balancer"})
     said = found[0] if found else {}
     return not said.get("stopped") and said.get("mode", "full") not in _MOVES_NOTHING

@@ -33,7 +33,7 @@ from pymongo.errors import OperationFailure
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from changefeed.table import TableName
-from source.connection import read_command, version_of
+from source.connection import MAJORITY, config_documents, read_command, version_of
 from source.errors import error_text, translated
 from source.raw_find import Found, RawFind
 from source.sharded.cluster_clients import ClusterClients, reach
@@ -51,7 +51,6 @@ _PATIENCE_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.05
 _NO_EPOCH = ObjectId("0" * 24)
 _NO_TIME = Timestamp(0, 0)
-_MAJORITY = {"level": "majority"}
 _NO_VERSION = {"e": _NO_EPOCH, "t": _NO_TIME, "v": _NO_TIME}
 _NAMES_PARTS = (6, 0)
 """Before, a version is a list of its parts. An upgrade reaches the config servers first, then one shard after another."""
@@ -162,7 +161,7 @@ def _is_capped(clients: ClusterClients, table: TableName, hosts: Mapping[str, st
     """Not a sharded one."""
     listing = {"listCollections": 1, "filter": {"name": table.coll, "options.capped": True}}
     with translated(f"looking for {table} at its shard"):
-        primaries = [each["primary"] for each in _of_config(clients, "databases", {"_id": table.db}, _MAJORITY)]
+        primaries = [each["primary"] for each in config_documents(clients.config, "databases", {"_id": table.db})]
         found = [read_command(clients.of(each, hosts[each]), table.db, listing) for each in primaries if each in hosts]
     return any(each["cursor"]["firstBatch"] for each in found)
 
@@ -175,7 +174,7 @@ def _refuse_changed(
     past_ts: ClusterTime,
 ) -> None:
     then = {"level": "snapshot", "atClusterTime": past_ts.to_bson()}
-    shards = {each["_id"]: each["host"] for each in _of_config(clients, "shards", {}, then, batchSize=10_000)}
+    shards = {each["_id"]: each["host"] for each in config_documents(clients.config, "shards", concern=then)}
     if not shards.keys() <= hosts.keys():
         raise OperationFailure(f"a shard was removed since {past_ts}", _SNAPSHOT_UNAVAILABLE)
     if not _same_owners(versions, _versions(clients, table, shards, then)):
@@ -183,12 +182,12 @@ def _refuse_changed(
 
 
 def _versions(
-    clients: ClusterClients, table: TableName, hosts: Mapping[str, str], concern: Mapping[str, object] = _MAJORITY
+    clients: ClusterClients, table: TableName, hosts: Mapping[str, str], concern: Mapping[str, object] = MAJORITY
 ) -> Mapping[str, Mapping[str, object]]:
     """By shard, what a command for this table carries. Of a sharded table all shards are asked: one may have given its last chunk away just now."""
-    found = _of_config(clients, "collections", {"_id": str(table)}, concern, limit=1)
+    found = config_documents(clients.config, "collections", {"_id": str(table)}, concern=concern, limit=1)
     if not found or found[0].get("unsplittable"):
-        [*databases] = _of_config(clients, "databases", {"_id": table.db}, concern, limit=1)
+        [*databases] = config_documents(clients.config, "databases", {"_id": table.db}, concern=concern, limit=1)
         return {
             each["primary"]: {"shardVersion": _NO_VERSION, "databaseVersion": each["version"]} for each in databases
         }
@@ -196,7 +195,7 @@ def _versions(
     versions: dict[str, Mapping[str, object]] = {}
     for shard in hosts:
         owned = {"uuid": collection["uuid"], "shard": shard}
-        newest = _of_config(clients, "chunks", owned, concern, sort={"lastmod": -1}, limit=1)
+        newest = config_documents(clients.config, "chunks", owned, concern=concern, sort={"lastmod": -1}, limit=1)
         version = {
             "e": collection["lastmodEpoch"],
             "t": collection["timestamp"],
@@ -221,10 +220,3 @@ def _same_owners(now: Mapping[str, Mapping[str, Any]], then: Mapping[str, Mappin
         ]
 
     return kept(now)[:1] == kept(then)[:1]
-
-
-def _of_config(
-    clients: ClusterClients, coll: str, filter: Mapping[str, Any], concern: Mapping[str, object], **more: Any
-) -> list[dict[str, Any]]:
-    command = {"find": coll, "filter": filter, "readConcern": concern, **more}
-    return list(read_command(clients.config, "config", command)["cursor"]["firstBatch"])

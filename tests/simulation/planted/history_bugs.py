@@ -57,12 +57,8 @@ def _the_last_write_before_a_silence_counts_as_a_note() -> AbstractContextManage
 
 def _an_index_counts_from_the_start_of_its_build() -> AbstractContextManager[Any]:
     """The catalog lists the index from then on, but the build may still be aborted."""
-    indexes = source.tables.catalog._list_indexes
-
-    def listed(client: Any, name: Any) -> Any:
-        return (spec.get("spec", spec) for spec in indexes(client, name))
-
-    return patch("source.tables.catalog._list_indexes", listed)
+    built = source.tables.catalog.built
+    return patch("source.tables.catalog.built", lambda specs: built(spec.get("spec", spec) for spec in specs))
 
 
 def _resolved_is_what_a_member_has_written() -> AbstractContextManager[Any]:

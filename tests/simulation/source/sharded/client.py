@@ -105,9 +105,6 @@ class ShardDatabase(Database):
                     self._client.travel()
                     documents = self._documents(TableName(self._db, body["collStats"]))
                     return {"count": documents, "size": documents * (40 << 20)}
-                case "find" if self._db == CONFIG:
-                    self._client.travel()
-                    return bson.decode(bytes(self._find(body).raw), _DECODED)
                 case _:
                     return super().command(body, session=session, **options)
 

@@ -28,12 +28,14 @@ class Shard:
         self.elects = False
 
     def answer(self, _: object, db: str, command: Mapping[str, Any], **__: object) -> dict[str, Any]:
-        if list(command) == [HELLO]:
-            return {"lastWrite": {"majorityOpTime": {"ts": self.majority_ts.to_bson(), "t": 1}}}
-        assert (db, command["find"]) == ("config", "transactions")
+        assert (db, list(command)) == ("admin", [HELLO])
+        return {"lastWrite": {"majorityOpTime": {"ts": self.majority_ts.to_bson(), "t": 1}}}
+
+    def listed(self, _: object, coll: str, __: object) -> list[dict[str, Any]]:
+        assert coll == "transactions"
         prepared = {"_id": {"id": 1}, "txnNum": 1, "state": "prepared", "startOpTime": {"ts": at(3).to_bson()}}
         self.member = "two" if self.elects else self.member
-        return {"cursor": {"firstBatch": [prepared]}}
+        return [prepared]
 
     def entries(self, *_: object) -> Generator[list[bytes], None, None]:
         yield []
@@ -44,6 +46,7 @@ def shard(monkeypatch: pytest.MonkeyPatch) -> Shard:
     """In place of a server's: nothing follows in its oplog."""
     shard = Shard()
     monkeypatch.setattr(stream, "read_command", shard.answer)
+    monkeypatch.setattr(stream, "config_documents", shard.listed)
     monkeypatch.setattr(stream, "member_read", lambda _: shard.member)
     monkeypatch.setattr(stream, "entries", shard.entries)
     return shard
