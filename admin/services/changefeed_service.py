@@ -18,7 +18,7 @@ from admin.services import changefeed_messages, history_messages, sync_points
 from admin.services.changefeed_messages import duration, moment
 from admin.services.cut_over import CutOver
 from admin.services.plans import Plans, copy_estimate, plan_messages
-from admin.services.rpc import AdmittedCall, streaming, unary
+from admin.services.rpc import AdmittedCall, admits
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceServicer
 from admin.way_back.reversal import AskedReversal
@@ -54,7 +54,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         self._cut_over = CutOver(reader, store, self._validator)
         self._streams = threading.Semaphore(_MOST_STREAMS)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def CreateChangefeed(self, request: pb.CreateChangefeedRequest, call: AdmittedCall) -> pb.Changefeed:
         configuration = Configuration.from_yaml(request.configuration)
         self._store.check_free(ChangefeedId(configuration.id))
@@ -69,7 +69,7 @@ class ChangefeedService(ChangefeedServiceServicer):
             message.estimate.CopyFrom(copy_estimate(estimate))
         return message
 
-    @streaming(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def PlanChangefeed(self, request: pb.PlanChangefeedRequest, call: AdmittedCall) -> Iterator[pb.Plan]:
         """Only for operators: the node connects to an address that the caller chooses, with the node's own secrets."""
         match request.WhichOneof("asked"):
@@ -80,7 +80,7 @@ class ChangefeedService(ChangefeedServiceServicer):
             case _:
                 raise ConfigurationError(["asked: found nothing; write create or update"])
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def CompareChangefeed(
         self, request: pb.CompareChangefeedRequest, call: AdmittedCall
     ) -> pb.CompareChangefeedResponse:
@@ -94,17 +94,17 @@ class ChangefeedService(ChangefeedServiceServicer):
         found = differences(configuration, present.configuration)
         return pb.CompareChangefeedResponse(present=self._message(id), differences=found)
 
-    @unary(Access.VIEWER)
+    @admits(Access.VIEWER)
     def GetChangefeed(self, request: pb.GetChangefeedRequest, call: AdmittedCall) -> pb.Changefeed:
         return self._message(request.id)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def ExportChangefeed(self, request: pb.GetChangefeedRequest, call: AdmittedCall) -> pb.ExportedChangefeed:
         info, _ = self._store.read(ChangefeedId(request.id))
         text, variables = info.configuration.exported()
         return pb.ExportedChangefeed(configuration=text, variables=variables)
 
-    @unary(Access.VIEWER)
+    @admits(Access.VIEWER)
     def ListChangefeeds(self, request: pb.ListChangefeedsRequest, call: AdmittedCall) -> pb.ListChangefeedsResponse:
         with self._reader.read() as view:
             found = view.changefeeds()
@@ -118,16 +118,16 @@ class ChangefeedService(ChangefeedServiceServicer):
         }
         return pb.ListChangefeedsResponse(changefeeds=[shown[id] for id in sorted(shown)])
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def UpdateChangefeed(self, request: pb.UpdateChangefeedRequest, call: AdmittedCall) -> pb.Changefeed:
         return self._message(request.id, self._plans.update(request, call.caller))
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def PauseChangefeed(self, request: pb.PauseChangefeedRequest, call: AdmittedCall) -> pb.Changefeed:
         rev = self._store.by(call.caller).change(ChangefeedId(request.id), verbs.paused, "pause")
         return self._message(request.id, rev)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def ResumeChangefeed(self, request: pb.ResumeChangefeedRequest, call: AdmittedCall) -> pb.Changefeed:
         id = ChangefeedId(request.id)
         info, status = self._store.read(id)
@@ -139,7 +139,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         rev = store.change(id, lambda info, status: verbs.resumed(info, status, start), "resume")
         return self._message(id, rev)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def RemoveChangefeed(self, request: pb.RemoveChangefeedRequest, call: AdmittedCall) -> pb.RemoveChangefeedResponse:
         id = ChangefeedId(request.id)
         with self._reader.read() as view:
@@ -150,7 +150,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         self._store.by(call.caller).change(id, verbs.removed, "remove")
         return pb.RemoveChangefeedResponse()
 
-    @streaming(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def FinalizeChangefeed(
         self, request: pb.FinalizeChangefeedRequest, call: AdmittedCall
     ) -> Iterator[pb.FinalizeProgress]:
@@ -167,7 +167,7 @@ class ChangefeedService(ChangefeedServiceServicer):
                 id, changes, call.caller, leave_stopped=request.leave_stopped, block_writes=request.block_writes
             )
 
-    @unary(Access.VIEWER)
+    @admits(Access.VIEWER)
     def GetReadiness(self, request: pb.GetReadinessRequest, call: AdmittedCall) -> pb.Readiness:
         within = request.within.ToTimedelta() if request.HasField("within") else _CUT_OVER_WITHIN
         id, back = ChangefeedId(request.id), ChangefeedId(request.reverse_as)
@@ -182,12 +182,12 @@ class ChangefeedService(ChangefeedServiceServicer):
             ],
         )
 
-    @unary(Access.VIEWER)
+    @admits(Access.VIEWER)
     def ListSyncPoints(self, request: pb.ListSyncPointsRequest, call: AdmittedCall) -> pb.ListSyncPointsResponse:
         info, _ = self._store.read(ChangefeedId(request.id))
         return pb.ListSyncPointsResponse(points=sync_points.listed(info.configuration, request.most))
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def MakeSyncPoint(self, request: pb.MakeSyncPointRequest, call: AdmittedCall) -> pb.MakeSyncPointResponse:
         id = ChangefeedId(request.id)
         known = self._reader.changefeed(id)
@@ -195,7 +195,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         rev = self._store.by(call.caller).ask_for_sync_point(id)
         return pb.MakeSyncPointResponse(point=sync_points.made(id, known.sync, self._reader, rev))
 
-    @streaming(Access.VIEWER)
+    @admits(Access.VIEWER)
     def ListHistory(self, request: pb.ListHistoryRequest, call: AdmittedCall) -> Iterator[pb.HistoryEntry]:
         id, known = ChangefeedId(request.changefeed), None
         entries = self._store.history(id)
@@ -206,7 +206,7 @@ class ChangefeedService(ChangefeedServiceServicer):
                 raise
         yield from history_messages.entries(entries, known)
 
-    @streaming(Access.VIEWER)
+    @admits(Access.VIEWER)
     def WatchChangefeed(self, request: pb.WatchChangefeedRequest, call: AdmittedCall) -> Iterator[pb.Changefeed]:
         shown: pb.Changefeed | None = None
         with self._following(call) as changes:

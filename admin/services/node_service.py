@@ -12,7 +12,7 @@ from admin.desired.desired_store import DesiredStore
 from admin.diagnosis import Diagnosis
 from admin.lag import node_lag
 from admin.services.changefeed_messages import alike, duration, error_report, moment
-from admin.services.rpc import AdmittedCall, streaming, unary
+from admin.services.rpc import AdmittedCall, admits
 from admin.services.troubles import faults, not_ready
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ClusterServiceServicer, NodeServiceServicer
@@ -33,17 +33,17 @@ class NodeService(NodeServiceServicer):
         self._store = store
         self._diagnosis = diagnosis
 
-    @unary(Access.VIEWER)
+    @admits(Access.VIEWER)
     def ListNodes(self, request: pb.ListNodesRequest, call: AdmittedCall) -> pb.ListNodesResponse:
         with self._reader.read() as view:
             return pb.ListNodesResponse(nodes=node_messages(view, self._reader.serving, datetime.now(UTC)))
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def DrainNode(self, request: pb.DrainNodeRequest, call: AdmittedCall) -> pb.Node:
         node = self._processor(request.id)
         return self._written(node, self._store.by(call.caller).drain(node, force=request.force))
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def UndrainNode(self, request: pb.UndrainNodeRequest, call: AdmittedCall) -> pb.Node:
         node = self._processor(request.id)
         return self._written(node, self._store.by(call.caller).undrain(node))
@@ -62,7 +62,7 @@ class NodeService(NodeServiceServicer):
             raise NotFoundError(f"node {node!r} no longer exists")
         return found[0]
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def ResignOwner(self, request: pb.ResignOwnerRequest, call: AdmittedCall) -> pb.ResignOwnerResponse:
         with self._reader.read() as view:
             owner, nodes = view.owner, view.nodes
@@ -73,7 +73,7 @@ class NodeService(NodeServiceServicer):
         self._store.by(call.caller).resign(owner)
         return pb.ResignOwnerResponse(former_owner=owner.node)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def SetLogLevels(self, request: pb.LogLevels, call: AdmittedCall) -> pb.LogLevels:
         if request.levels:
             before = levels()
@@ -84,7 +84,7 @@ class NodeService(NodeServiceServicer):
             AuditLine(by=call.caller, action="log_level", before=next(shown), after=next(shown)).log()
         return pb.LogLevels(levels=levels())
 
-    @streaming(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def Diagnose(self, request: pb.DiagnoseRequest, call: AdmittedCall) -> Iterator[pb.DiagnosticFile]:
         profile = request.profile.ToTimedelta() if request.HasField("profile") else None
         for name, content in self._diagnosis.files(profile):
@@ -98,7 +98,7 @@ class ClusterService(ClusterServiceServicer):
         self._reader = reader
         self._version = version
 
-    @unary(Access.VIEWER)
+    @admits(Access.VIEWER)
     def GetCluster(self, request: pb.GetClusterRequest, call: AdmittedCall) -> pb.Cluster:
         with self._reader.read() as view:
             owner = view.owner

@@ -1,4 +1,4 @@
-"""`unary`, `streaming`: check the caller's access to a method of the admin API, and turn errors into gRPC statuses.
+"""`admits`: checks the caller's access to a method of the admin API, and turns errors into gRPC statuses.
 
 A method of a service is given an `AdmittedCall`. Whoever calls it with one already, as another door of the node does, gets the errors themselves.
 
@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Protocol, TypeVar
+from inspect import isgeneratorfunction
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import grpc
@@ -68,11 +69,6 @@ _log = structlog.get_logger()
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class Guarded(Protocol):
-    @property
-    def guard(self) -> Guard: ...
-
-
 @dataclass(frozen=True, slots=True)
 class AdmittedCall:
     """A call of a known caller."""
@@ -82,50 +78,37 @@ class AdmittedCall:
     """Calls back when the call is over. False: it is over already."""
 
 
-def unary(access: Access) -> Callable[[Method], Method]:
-    """For a method with one response."""
+def admits(access: Access) -> Callable[[Method], Method]:
+    """For a method with one response, or with a stream of them, which is a generator."""
 
     def decorate(method: Method) -> Method:
         @wraps(method)
-        def answer(self: Guarded, request: Any, context: Any) -> Any:
-            with _entered(self, context, access, method.__name__) as call:
+        def one(self: Any, request: Any, context: Any) -> Any:
+            with _entered(self.guard, context, access, method.__name__) as call:
                 return method(self, request, call)
 
-        return answer  # type: ignore[return-value]  # has the signature that it wraps
-
-    return decorate
-
-
-def streaming(access: Access) -> Callable[[Method], Method]:
-    """For a method with a stream of responses."""
-
-    def decorate(method: Method) -> Method:
         @wraps(method)
-        def answer(self: Guarded, request: Any, context: Any) -> Iterator[Any]:
-            with _entered(self, context, access, method.__name__) as call:
+        def many(self: Any, request: Any, context: Any) -> Iterator[Any]:
+            with _entered(self.guard, context, access, method.__name__) as call:
                 yield from method(self, request, call)
 
-        return answer  # type: ignore[return-value]  # has the signature that it wraps
+        return many if isgeneratorfunction(method) else one  # type: ignore[return-value]  # has the signature that it wraps
 
     return decorate
 
 
 @contextmanager
-def _entered(service: Guarded, context: Any, access: Access, method: str) -> Iterator[AdmittedCall]:
+def _entered(guard: Guard, context: Any, access: Access, method: str) -> Iterator[AdmittedCall]:
     """Who comes with a call that is admitted already gets the errors themselves."""
     if isinstance(context, AdmittedCall):
         context.caller.demand(access)
         yield context
-    else:
-        with _answering(method, context):
-            yield _admitted(service.guard, context, access, method)
-
-
-def _admitted(guard: Guard, context: Any, access: Access, method: str) -> AdmittedCall:
-    caller = guard.caller(_shown(context))
-    caller.demand(access)
-    _log.debug("call_admitted", method=method, by=caller.name, role=str(caller.access), address=caller.address)
-    return AdmittedCall(caller, context.add_callback)
+        return
+    with _answering(method, context):
+        caller = guard.caller(_shown(context))
+        caller.demand(access)
+        _log.debug("call_admitted", method=method, by=caller.name, role=str(caller.access), address=caller.address)
+        yield AdmittedCall(caller, context.add_callback)
 
 
 def _shown(context: Any) -> Credentials:

@@ -15,7 +15,7 @@ from admin.preflight.disk_space import disk_spaces, releases
 from admin.services import rejected_rows, table_messages
 from admin.services.changefeed_messages import table_names
 from admin.services.node_service import find_node
-from admin.services.rpc import AdmittedCall, streaming, unary
+from admin.services.rpc import AdmittedCall, admits
 from admin.services.troubles import TroubleKind, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import DdlServiceServicer, TableServiceServicer
@@ -44,14 +44,14 @@ class TableService(TableServiceServicer):
         self._reader = reader
         self._store = store
 
-    @streaming(Access.VIEWER)
+    @admits(Access.VIEWER)
     def ListTables(self, request: pb.ListTablesRequest, call: AdmittedCall) -> Iterator[pb.TablePage]:
         known = _known(self._reader, request.changefeed)
         found = iter(table_messages.tables(known, tables_of(known), now=datetime.now(UTC)))
         while some := [_as_of(table, self._reader) for table in islice(found, _TABLES_A_PAGE)]:
             yield pb.TablePage(tables=some)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def MoveTable(self, request: pb.MoveTableRequest, call: AdmittedCall) -> pb.MoveTableResponse:
         with self._reader.read() as view:
             known = view.changefeed(ChangefeedId(request.changefeed))
@@ -65,7 +65,7 @@ class TableService(TableServiceServicer):
         self._store.by(call.caller).move(ChangefeedId(request.changefeed), table.id, node, name=str(table.name))
         return pb.MoveTableResponse(table=table.id, node=node)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def StopTable(self, request: pb.StopTableRequest, call: AdmittedCall) -> pb.Table:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
         table = _find_table(request.changefeed, tables_of(known), request.table)
@@ -74,7 +74,7 @@ class TableService(TableServiceServicer):
         rev = self._store.by(call.caller).ask(id, table.id, TableVerb.STOP, name=str(table.name))
         return self._obeyed(id, table.id, rev)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def ResumeTable(self, request: pb.ResumeTableRequest, call: AdmittedCall) -> pb.Table:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
         table, name = _find_troubled(known, request.changefeed, request.table)
@@ -87,7 +87,7 @@ class TableService(TableServiceServicer):
         rev = self._store.by(call.caller).ask(id, table, TableVerb.RESUME, name=name)
         return self._obeyed(id, table, rev)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def RecopyTables(self, request: pb.RecopyTablesRequest, call: AdmittedCall) -> pb.RecopyTablesResponse:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
         found = [_find_to_recopy(known, request.changefeed, text) for text in request.tables]
@@ -120,11 +120,11 @@ class TableService(TableServiceServicer):
             warnings=list(spaces.warnings(second)),
         )
 
-    @streaming(Access.VIEWER)
+    @admits(Access.VIEWER)
     def ListRejectedRows(self, request: pb.ListRejectedRowsRequest, call: AdmittedCall) -> Iterator[pb.RejectedRow]:
         yield from rejected_rows.listed(_known(self._reader, request.changefeed), request.table)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def RetryRejectedRows(
         self, request: pb.RetryRejectedRowsRequest, call: AdmittedCall
     ) -> pb.RetryRejectedRowsResponse:
@@ -133,7 +133,7 @@ class TableService(TableServiceServicer):
         rows = rejected_rows.requested(known, request.table, request.keys, record)
         return pb.RetryRejectedRowsResponse(rows=rows)
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def DropRejectedRows(self, request: pb.DropRejectedRowsRequest, call: AdmittedCall) -> pb.DropRejectedRowsResponse:
         known = _known(self._reader, request.changefeed)
         record = self._recording(call, known, "drop rejected rows", request.table)
@@ -161,7 +161,7 @@ class DdlService(DdlServiceServicer):
         self._reader = reader
         self._store = store
 
-    @unary(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def SkipDdl(self, request: pb.SkipDdlRequest, call: AdmittedCall) -> pb.Ddl:
         id, known = ChangefeedId(request.changefeed), _known(self._reader, request.changefeed)
         record = _find_refused(known, request.changefeed, request.ddl)
@@ -179,7 +179,7 @@ class DdlService(DdlServiceServicer):
         found = {message.position: message for message in table_messages.ddls(known, tables_of(known))}
         return found.get(str(record.position), pb.Ddl(position=str(record.position)))
 
-    @streaming(Access.VIEWER)
+    @admits(Access.VIEWER)
     def ListDdl(self, request: pb.ListDdlRequest, call: AdmittedCall) -> Iterator[pb.Ddl]:
         known = _known(self._reader, request.changefeed)
         for ddl in table_messages.ddls(known, tables_of(known)):

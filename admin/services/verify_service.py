@@ -15,7 +15,7 @@ from admin.cluster_reader import ClusterReader, follows
 from admin.desired.desired_store import DesiredStore
 from admin.services.changefeed_messages import alike
 from admin.services.point_repair import PointRepair, compared_again
-from admin.services.rpc import AdmittedCall, streaming
+from admin.services.rpc import AdmittedCall, admits
 from admin.services.verified_changefeed import EtcdCheckpoints, RepairRequests, at_point, known_tables, named_point
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceServicer
@@ -58,7 +58,7 @@ class VerifyService(VerifyServiceServicer):
         self._stopping = stopping
         self._free = threading.Semaphore(_MOST)
 
-    @streaming(Access.OPERATOR)
+    @admits(Access.OPERATOR)
     def VerifyChangefeed(self, request: pb.VerifyChangefeedRequest, call: AdmittedCall) -> Iterator[pb.VerifyEvent]:
         """Only for operators: the differences that it shows are users' data."""
         wishes = _wishes(request)

@@ -11,8 +11,8 @@ _WAY_BACK = ("tests/unit/admin/way_back",)
 ADMIN = (
     Fault(
         "a call may be made by a viewer",
-        "    caller = guard.caller(_shown(context))\n    caller.demand(access)\n",
-        "    caller = guard.caller(_shown(context))\n",
+        "        caller = guard.caller(_shown(context))\n        caller.demand(access)\n",
+        "        caller = guard.caller(_shown(context))\n",
         tests=_ROOM,
     ),
     Fault(
@@ -29,14 +29,14 @@ ADMIN = (
     ),
     Fault(
         "a cut-over may be made by a viewer",
-        "    @streaming(Access.OPERATOR)\n    def FinalizeChangefeed(",
-        "    @streaming(Access.VIEWER)\n    def FinalizeChangefeed(",
+        "    @admits(Access.OPERATOR)\n    def FinalizeChangefeed(",
+        "    @admits(Access.VIEWER)\n    def FinalizeChangefeed(",
         tests=_ROOM,
     ),
     Fault(
         "a table may be copied anew by a viewer",
-        "    @unary(Access.OPERATOR)\n    def RecopyTables(",
-        "    @unary(Access.VIEWER)\n    def RecopyTables(",
+        "    @admits(Access.OPERATOR)\n    def RecopyTables(",
+        "    @admits(Access.VIEWER)\n    def RecopyTables(",
         tests=_ROOM,
     ),
     Fault(

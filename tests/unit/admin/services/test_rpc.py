@@ -108,27 +108,27 @@ GUARD = Guard(lambda: TOKENS)
 class Service:
     guard = GUARD
 
-    @rpc.unary(Access.VIEWER)
+    @rpc.admits(Access.VIEWER)
     def get(self, request: object, context: object) -> str:
         return "got"
 
-    @rpc.unary(Access.OPERATOR)
+    @rpc.admits(Access.OPERATOR)
     def change(self, request: object, context: object) -> str:
         return "changed"
 
-    @rpc.unary(Access.VIEWER)
+    @rpc.admits(Access.VIEWER)
     def who(self, request: object, call: Any) -> Any:
         return call.caller
 
-    @rpc.streaming(Access.VIEWER)
+    @rpc.admits(Access.VIEWER)
     def watch(self, request: object, context: object) -> Iterator[str]:
         yield "seen"
 
-    @rpc.streaming(Access.OPERATOR)
+    @rpc.admits(Access.OPERATOR)
     def finalize(self, request: object, context: object) -> Iterator[str]:
         yield "finalized"
 
-    @rpc.unary(Access.VIEWER)
+    @rpc.admits(Access.VIEWER)
     def fail(self, request: Exception, context: object) -> str:
         raise request
 
