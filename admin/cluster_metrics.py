@@ -10,8 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from admin.cluster_reader import Changefeeds, ClusterReader
-from admin.lag import slowest
-from admin.services.changefeed_messages import copy_of, lifecycle_now, running_copies, table_names
+from admin.services.changefeed_messages import copy_of, lifecycle_now, running_copies, slowest_tables
 from admin.services.node_service import lags_of_nodes
 from admin.services.troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
@@ -203,11 +202,8 @@ def _lags(found: Mapping[ChangefeedId, OwnerView], now: datetime) -> Iterator[Me
         "sluice_table_lag_seconds", "Lag of the slowest tables that are behind the others", labels=(*_FEED, "table")
     )
     for id, known in found.items():
-        assignments = {node: assigned.record for node, assigned in known.assignments.items()}
-        each = slowest(known.status, assignments, known.reports, now) if known.status else []
-        names = table_names(known) if each else {}
-        for behind in each:
-            tables.add_metric((id, names.get(behind.table, behind.table)), behind.lag.total_seconds())
+        for behind in slowest_tables(known, now):
+            tables.add_metric((id, behind.name), behind.lag.ToTimedelta().total_seconds())
     yield tables
 
 

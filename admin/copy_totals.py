@@ -13,11 +13,11 @@ Only the tables change both: one that is added has nothing copied yet, and one t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import reduce
 from operator import add
 
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.records.copy import CopyProgress, CopyRate, CopyRecord, CopyStage
 from changefeed.records.node import AssignedTable
 from changefeed.table import TableId, TableSize
@@ -33,25 +33,6 @@ _LEAST_SHARE = 0.01
 _NOTHING = TableSize()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyTotals:
-    copied: TableSize
-    left: TableSize
-    share: float
-    chunks_done: int = 0
-    chunks: int = 0
-    tables: int = 1
-    tables_done: int = 0
-    rate: CopyRate = field(default_factory=CopyRate)
-
-    @property
-    def left_for(self) -> timedelta | None:
-        """None until there is a rate that says something, and once only indexes are left."""
-        if not self.rate.bytes or not self.left.bytes or self.share < _LEAST_SHARE:
-            return None
-        return timedelta(seconds=self.left.bytes / self.rate.bytes)
-
-
 def under_way_now(known: OwnerView) -> dict[TableId, CopyProgress]:
     """The running copies."""
     found: dict[TableId, CopyProgress] = {}
@@ -64,18 +45,19 @@ def under_way_now(known: OwnerView) -> dict[TableId, CopyProgress]:
     return found
 
 
-def one_copy(known: OwnerView, progress: CopyProgress) -> CopyTotals:
-    return CopyTotals(
-        copied=TableSize(documents=progress.documents, bytes=progress.bytes),
-        left=progress.left,
-        share=_MOST_OF_A_TABLE * progress.share,
+def one_copy(known: OwnerView, progress: CopyProgress) -> pb.CopyProgress:
+    done = pb.CopyProgress(
+        documents=progress.documents,
+        bytes=progress.bytes,
         chunks_done=progress.chunks_done,
         chunks=progress.chunks,
-        rate=(progress.rate if _runs(known) else None) or CopyRate(),
+        tables=1,
+        share=_MOST_OF_A_TABLE * progress.share,
     )
+    return _with_rest(done, progress.left, (progress.rate if _runs(known) else None) or CopyRate())
 
 
-def whole_copy(known: OwnerView, tables: Mapping[TableId, AssignedTable]) -> CopyTotals | None:
+def whole_copy(known: OwnerView, tables: Mapping[TableId, AssignedTable]) -> pb.CopyProgress | None:
     """Of all tables that begin with a copy. None when all copies have ended."""
     under_way = under_way_now(known)
     copied = {table for table, given in tables.items() if given.copy} | under_way.keys()
@@ -88,19 +70,29 @@ def whole_copy(known: OwnerView, tables: Mapping[TableId, AssignedTable]) -> Cop
     weighed = sum(weights[table] for table in done) + sum(weights[table] * share for table, share in shares.items())
     running = under_way.values()
     here = [TableSize(documents=progress.documents, bytes=progress.bytes) for progress in running]
+    whole = reduce(add, [*here, *(_copied(known, table) for table in done)], _NOTHING)
+    left = [*(progress.left for progress in running), *(_size(known, table) for table in waiting)]
     rates = [report.copy_rate for node, report in known.reports.items() if node in known.processors]
-    return CopyTotals(
-        copied=reduce(add, [*here, *(_copied(known, table) for table in done)], _NOTHING),
-        left=reduce(
-            add, [*(progress.left for progress in running), *(_size(known, table) for table in waiting)], _NOTHING
-        ),
-        share=weighed / sum(weights.values()),
+    found = pb.CopyProgress(
+        documents=whole.documents,
+        bytes=whole.bytes,
         chunks_done=sum(progress.chunks_done for progress in running),
         chunks=sum(progress.chunks for progress in running),
         tables=len(copied),
         tables_done=len(done),
-        rate=reduce(add, [rate for rate in rates if rate is not None and _runs(known)], CopyRate()),
+        share=weighed / sum(weights.values()),
     )
+    rate = reduce(add, [rate for rate in rates if rate is not None and _runs(known)], CopyRate())
+    return _with_rest(found, reduce(add, left, _NOTHING), rate)
+
+
+def _with_rest(found: pb.CopyProgress, left: TableSize, rate: CopyRate) -> pb.CopyProgress:
+    """No time until there is a rate that says something, and once only indexes are left."""
+    found.documents_left, found.bytes_left = left.documents, left.bytes
+    found.documents_rate, found.bytes_rate = rate.documents, rate.bytes
+    if rate.bytes and left.bytes and found.share >= _LEAST_SHARE:
+        found.left.FromTimedelta(timedelta(seconds=left.bytes / rate.bytes))
+    return found
 
 
 def _runs(known: OwnerView) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.event import DdlType
 from changefeed.lifecycle import State
 from changefeed.printable import named
@@ -47,35 +48,20 @@ class CutOverFacts:
     notes: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CutOverFinding:
-    kind: str
-    message: str
-    in_the_way: bool = True
+def _finding(kind: str, message: str, in_the_way: bool = True) -> pb.ReadinessFinding:
+    return pb.ReadinessFinding(kind=kind, message=message, in_the_way=in_the_way)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
-    findings: tuple[CutOverFinding, ...]
-    takes: timedelta | None
-    """From now on, if nothing new is written at the source. None: not known while something is in the way."""
-
-    @property
-    def ready(self) -> bool:
-        return not any(finding.in_the_way for finding in self.findings)
-
-
-def readiness_of(facts: CutOverFacts, now: datetime, *, within: timedelta, leave_stopped: bool) -> Readiness:
+def readiness_of(facts: CutOverFacts, now: datetime, *, within: timedelta, leave_stopped: bool) -> pb.Readiness:
     if facts.state is State.FINISHED:
-        return Readiness(
-            findings=(CutOverFinding("finished", "it has finished", in_the_way=False),), takes=timedelta(0)
-        )
+        done = _finding("finished", "it has finished", in_the_way=False)
+        return pb.Readiness(ready=True, findings=[done], takes=timedelta(0))
     findings = [*_of_its_state(facts), *_of_its_tables(facts, leave_stopped=leave_stopped), *_of_its_ddls(facts)]
-    findings += (CutOverFinding("way_back", problem) for problem in facts.way_back)
+    findings += (_finding("way_back", problem) for problem in facts.way_back)
     if facts.rejected:
         rows = "1 row is" if facts.rejected == 1 else f"{facts.rejected:,} rows are"
         findings.append(
-            CutOverFinding(
+            _finding(
                 "rejected", f"{rows} rejected by the target and missing there; see `sluice table rejected {facts.id}`"
             )
         )
@@ -84,52 +70,51 @@ def readiness_of(facts: CutOverFacts, now: datetime, *, within: timedelta, leave
     takes = max(lag or timedelta(0), _LEAST) + facts.expiries * _OF_AN_EXPIRY if known else None
     if takes is not None and takes > within:
         slow = f"it would take about {takes.total_seconds():.0f} s, since it lags by {(lag or takes).total_seconds():.0f} s"
-        findings.append(CutOverFinding("lag", f"{slow}; wait until it has caught up, or allow more (--within)"))
-    findings += (CutOverFinding("way_back", note, in_the_way=False) for note in facts.notes)
+        findings.append(_finding("lag", f"{slow}; wait until it has caught up, or allow more (--within)"))
+    findings += (_finding("way_back", note, in_the_way=False) for note in facts.notes)
     if facts.expiries:
-        findings.append(
-            CutOverFinding("expiry", f"expiries to be restored at the end: {facts.expiries:,}", in_the_way=False)
-        )
-    return Readiness(findings=tuple(findings), takes=takes)
+        findings.append(_finding("expiry", f"expiries to be restored at the end: {facts.expiries:,}", in_the_way=False))
+    ready = not any(finding.in_the_way for finding in findings)
+    return pb.Readiness(ready=ready, findings=findings, takes=takes)
 
 
-def _of_its_state(facts: CutOverFacts) -> Iterator[CutOverFinding]:
+def _of_its_state(facts: CutOverFacts) -> Iterator[pb.ReadinessFinding]:
     if facts.status is None or facts.status.checkpoint is None:
-        yield CutOverFinding("state", "it has not begun" + (f": {facts.error}" if facts.error else ""))
+        yield _finding("state", "it has not begun" + (f": {facts.error}" if facts.error else ""))
     elif facts.state not in (State.NORMAL, State.WARNING):
-        yield CutOverFinding("state", f"it is {facts.state}" + (f": {facts.error}" if facts.error else "; resume it"))
+        yield _finding("state", f"it is {facts.state}" + (f": {facts.error}" if facts.error else "; resume it"))
     elif facts.error:
-        yield CutOverFinding("error", facts.error)
+        yield _finding("error", facts.error)
     if facts.source_problem:
-        yield CutOverFinding("source", facts.source_problem)
+        yield _finding("source", facts.source_problem)
 
 
-def _of_its_tables(facts: CutOverFacts, *, leave_stopped: bool) -> Iterator[CutOverFinding]:
+def _of_its_tables(facts: CutOverFacts, *, leave_stopped: bool) -> Iterator[pb.ReadinessFinding]:
     if facts.copying:
         left = f", about {facts.copy_left.total_seconds():.0f} s left" if facts.copy_left is not None else ""
-        yield CutOverFinding("copy", f"{_count(facts.copying, 'table')} being copied{left}")
+        yield _finding("copy", f"{_count(facts.copying, 'table')} being copied{left}")
     if facts.stopped:
         hint = "they are left as they are" if leave_stopped else "resume them, or leave them (--leave-stopped)"
-        yield CutOverFinding(
+        yield _finding(
             "stopped",
             f"{_count(len(facts.stopped), 'table')} waiting for a user: {named(facts.stopped)}; {hint}",
             not leave_stopped,
         )
     if facts.behind:
-        yield CutOverFinding("behind", f"{_count(len(facts.behind), 'table')} behind the others: {named(facts.behind)}")
+        yield _finding("behind", f"{_count(len(facts.behind), 'table')} behind the others: {named(facts.behind)}")
 
 
-def _of_its_ddls(facts: CutOverFacts) -> Iterator[CutOverFinding]:
+def _of_its_ddls(facts: CutOverFacts) -> Iterator[pb.ReadinessFinding]:
     """A refused one is told by its tables, which wait for a user."""
     waiting = [record for record in facts.open_ddls if record.refused is None]
     building = [record for record in waiting if _builds(record)]
     if building:
-        yield CutOverFinding(
+        yield _finding(
             "index", f"{_count(len(building), 'index build')} running at the target: {named(map(_text, building))}"
         )
     others = [record for record in waiting if not _builds(record)]
     if others:
-        yield CutOverFinding("ddl", f"{_count(len(others), 'schema change')} not done: {named(map(_text, others))}")
+        yield _finding("ddl", f"{_count(len(others), 'schema change')} not done: {named(map(_text, others))}")
 
 
 def _builds(record: DdlRecord) -> bool:

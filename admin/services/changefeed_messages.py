@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from heapq import nlargest
 from math import ceil
 from typing import Any
 
 import yaml
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from admin.cluster_reader import ChangefeedTables, UnreadableChangefeed, tables_of
-from admin.copy_totals import CopyTotals, one_copy, under_way_now, whole_copy
+from admin.copy_totals import one_copy, under_way_now, whole_copy
 from admin.lag import MOST_SHOWN, slowest
 from admin.services.troubles import TroubleKind, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
@@ -70,28 +68,28 @@ def without_configuration(
         obeyed=status is not None and status.info_version == info.version,
         checkpoint=text(checkpoint),
         resolved=text(status.resolved if status else None),
-        lag=None if lag is None or unwritable else duration(lag),
+        lag=None if unwritable else lag,
         error=error_report(lifecycle.error),
-        created_at=moment(info.created_at),
-        retry_at=moment(lifecycle.retry_at),
+        created_at=info.created_at,
+        retry_at=lifecycle.retry_at,
         tables=len(found.living),
         held_tables=len(known.barrier.held) if known.barrier else 0,
         open_ddls=sum(record.open for record in known.records.values()),
-        copy=copy_progress(whole_copy(known, found.progress.tables)),
-        rows=pb.RowCounts(**alike(known.all_rows, "skipped", "repaired", "rejected", "applied")),
+        copy=whole_copy(known, found.progress.tables),
+        rows=alike(known.all_rows, "skipped", "repaired", "rejected", "applied"),
         capture=info.capture,
         capture_reason=info.capture_reason,
         stopped_tables=len(stopped),
         stopped=stopped[:_MOST_STOPPED],
-        slowest=_slowest(known, found, now),
+        slowest=slowest_tables(known, now, found),
         copies=running_copies(known, found),
         copy_limit=str(info.configuration.copy_limit or ""),
         apply_limit=str(info.configuration.apply_limit or ""),
         delay=str(info.configuration.delay or ""),
-        open_letters=pb.LetterTotals(count=letters.count, bytes=letters.bytes),
+        open_letters=alike(letters, "count", "bytes"),
         still_on=_still_on(known),
         attention=attention(stopped, letters.count),
-        as_of=moment(unwritable.at) if unwritable else None,
+        as_of=unwritable.at if unwritable else None,
         sync_points=_sync_points(known, now),
     )
 
@@ -158,13 +156,13 @@ def _still_on(known: OwnerView) -> list[NodeId]:
     return sorted(node for node, report in known.reports.items() if report.run and node in known.processors)
 
 
-def _slowest(known: OwnerView, found: ChangefeedTables, now: datetime) -> list[pb.TableLag]:
+def slowest_tables(known: OwnerView, now: datetime, found: ChangefeedTables | None = None) -> list[pb.TableLag]:
     if known.status is None:
         return []
     assignments = {node: assigned.record for node, assigned in known.assignments.items()}
     lags = slowest(known.status, assignments, known.reports, now)
-    names = _names(found) if lags else {}
-    return [pb.TableLag(id=each.table, name=names.get(each.table, each.table), lag=duration(each.lag)) for each in lags]
+    names = _names(found or tables_of(known)) if lags else {}
+    return [pb.TableLag(id=each.table, name=names.get(each.table, each.table), lag=each.lag) for each in lags]
 
 
 def table_names(known: OwnerView) -> dict[TableId, str]:
@@ -178,7 +176,7 @@ def _names(found: ChangefeedTables) -> dict[TableId, str]:
 def copy_of(known: OwnerView) -> pb.CopyProgress | None:
     """None while no table is being copied."""
     running = known.status is not None and known.status.copying_since is not None
-    return copy_progress(whole_copy(known, tables_of(known).progress.tables)) if running else None
+    return whole_copy(known, tables_of(known).progress.tables) if running else None
 
 
 def running_copies(known: OwnerView, found: ChangefeedTables | None = None) -> list[pb.TableCopy]:
@@ -188,29 +186,13 @@ def running_copies(known: OwnerView, found: ChangefeedTables | None = None) -> l
         return []
     living = {schema.id: schema for schema in (found or tables_of(known)).living}
     most = nlargest(MOST_SHOWN, under_way, key=lambda table: (under_way[table].left.bytes, table))
-    return [_copy(table, living.get(table), copy_progress(one_copy(known, under_way[table]))) for table in most]
+    return [_copy(table, living.get(table), one_copy(known, under_way[table])) for table in most]
 
 
 def _copy(id: TableId, schema: TableSchema | None, progress: pb.CopyProgress | None) -> pb.TableCopy:
     if schema is None:
         return pb.TableCopy(id=id, name=id, copy=progress)
     return pb.TableCopy(id=id, name=str(schema.name), kind=schema.kind, copy=progress)
-
-
-def copy_progress(found: CopyTotals | None) -> pb.CopyProgress | None:
-    if found is None:
-        return None
-    left_for = found.left_for
-    return pb.CopyProgress(
-        documents=found.copied.documents,
-        bytes=found.copied.bytes,
-        **alike(found, "chunks_done", "chunks", "tables", "tables_done", "share"),
-        left=None if left_for is None else duration(left_for),
-        documents_left=found.left.documents,
-        bytes_left=found.left.bytes,
-        documents_rate=found.rate.documents,
-        bytes_rate=found.rate.bytes,
-    )
 
 
 def _sync_points(known: OwnerView, now: datetime) -> pb.SyncPoints | None:
@@ -220,7 +202,7 @@ def _sync_points(known: OwnerView, now: datetime) -> pb.SyncPoints | None:
     return pb.SyncPoints(
         newest=None if points.newest is None else sync_point(points.newest, None),
         **alike(points, "made", "whole", "missed", "missed_because"),
-        held=duration(timedelta(seconds=points.held_seconds)),
+        held=timedelta(seconds=points.held_seconds),
         verification=_verification(known, now),
     )
 
@@ -242,11 +224,8 @@ def _verification(known: OwnerView, now: datetime) -> pb.ContinuousVerification 
 
 def _verify_pass(found: VerifyPass, ends_by: datetime | None) -> pb.VerifyPass:
     return pb.VerifyPass(
-        number=found.number,
-        began_at=moment(found.began_at),
-        ended_at=moment(found.ended_at),
-        ends_by=moment(ends_by if found.ended_at is None else None),
-        due_bytes=found.due_bytes,
+        **alike(found, "number", "began_at", "ended_at", "due_bytes"),
+        ends_by=ends_by if found.ended_at is None else None,
         done=compared_part(found.done),
         first_at="" if found.first_at is None else str(found.first_at),
         first_in="" if found.first_in is None else str(found.first_in),
@@ -264,12 +243,12 @@ def sync_point(point: SyncPoint, history: timedelta | None) -> pb.SyncPoint:
     return pb.SyncPoint(
         source_ts=str(point.source),
         target_ts=str(point.target),
-        made_at=moment(point.made_at),
+        made_at=point.made_at,
         excepted=[
             pb.ExceptedTable(source=map(str, each.source), target=map(str, each.target), why=each.why)
             for each in point.excepted
         ],
-        readable_until=moment(min(ends, default=None)),
+        readable_until=min(ends, default=None),
         verified=None if point.verified is None else compared_part(point.verified),
     )
 
@@ -285,19 +264,5 @@ def text(position: Position | None) -> str:
     return "" if position is None else str(position)
 
 
-def moment(at: datetime | None) -> Timestamp | None:
-    if at is None:
-        return None
-    stamp = Timestamp()
-    stamp.FromDatetime(at.astimezone(UTC))
-    return stamp
-
-
-def duration(length: timedelta) -> Duration:
-    found = Duration()
-    found.FromTimedelta(length)
-    return found
-
-
 def error_report(error: ErrorReport | None) -> pb.ErrorReport | None:
-    return None if error is None else pb.ErrorReport(code=error.code, message=error.message, at=moment(error.at))
+    return None if error is None else pb.ErrorReport(**alike(error, "code", "message", "at"))

@@ -15,7 +15,6 @@ from admin.planning.planner import estimate_of
 from admin.preflight.source_probe import check_start, newest_start
 from admin.preflight.validation import Validator
 from admin.services import changefeed_messages, history_messages, sync_points
-from admin.services.changefeed_messages import duration, moment
 from admin.services.cut_over import CutOver
 from admin.services.plans import Plans, copy_estimate, plan_messages
 from admin.services.rpc import AdmittedCall, admits
@@ -90,7 +89,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         try:
             present, _ = self._store.read(id)
         except NotFoundError:
-            return pb.CompareChangefeedResponse(removed_at=moment(self._store.removed_at(id)))
+            return pb.CompareChangefeedResponse(removed_at=self._store.removed_at(id))
         found = differences(configuration, present.configuration)
         return pb.CompareChangefeedResponse(present=self._message(id), differences=found)
 
@@ -172,15 +171,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         within = request.within.ToTimedelta() if request.HasField("within") else _CUT_OVER_WITHIN
         id, back = ChangefeedId(request.id), ChangefeedId(request.reverse_as)
         asked = AskedReversal(id=id, back=back, blocks=request.block_writes) if back else None
-        found = self._cut_over.ready(id, within=within, leave_stopped=request.leave_stopped, reversed_as=asked)
-        return pb.Readiness(
-            ready=found.ready,
-            takes=None if found.takes is None else duration(found.takes),
-            findings=[
-                pb.ReadinessFinding(kind=each.kind, message=each.message, in_the_way=each.in_the_way)
-                for each in found.findings
-            ],
-        )
+        return self._cut_over.ready(id, within=within, leave_stopped=request.leave_stopped, reversed_as=asked)
 
     @admits(Access.VIEWER)
     def ListSyncPoints(self, request: pb.ListSyncPointsRequest, call: AdmittedCall) -> pb.ListSyncPointsResponse:

@@ -9,8 +9,9 @@ reads that time; a call after a crash in between does both again. With a way bac
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from admin.access import Caller
 from admin.cluster_reader import ChangefeedTables, Changes, ClusterReader, tables_of
@@ -19,8 +20,8 @@ from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.preflight.source_probe import newest_start
 from admin.preflight.validation import Validator
-from admin.readiness import CutOverFacts, Readiness, readiness_of
-from admin.services.changefeed_messages import duration, stopped_tables, text
+from admin.readiness import CutOverFacts, readiness_of
+from admin.services.changefeed_messages import stopped_tables, text
 from admin.services.troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.way_back.reversal import AskedReversal, Reversal, check_plain
@@ -39,12 +40,6 @@ _MOST_NAMED = 5
 _STILL = (State.STOPPED, State.FAILED, State.REMOVED)
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    count: int = 0
-    problems: tuple[str, ...] = ()
-
-
 class CutOver:
     def __init__(self, reader: ClusterReader, store: DesiredStore, validator: Validator) -> None:
         self._reader = reader
@@ -53,7 +48,7 @@ class CutOver:
 
     def ready(
         self, id: ChangefeedId, *, within: timedelta, leave_stopped: bool, reversed_as: AskedReversal | None = None
-    ) -> Readiness:
+    ) -> pb.Readiness:
         """Asks the source for its newest time, as `finalize` does first, and changes nothing."""
         info, _ = self._store.read(id)
         problem = ""
@@ -81,11 +76,10 @@ class CutOver:
                 self._store.by(caller).record(asked.id, "block writes", "source and target", after="blocked")
         self._reversal.begin(asked, caller)
         for known in self._until_finished(asked.id, changes, leave_stopped=False):
-            progress = _progress(known)
             if _finished(known):
                 yield from self._reversal.complete(asked, caller, changes)
-                return
-            yield progress
+            else:
+                yield _progress(known)
 
     def finalize(
         self,
@@ -112,19 +106,16 @@ class CutOver:
                 id, lambda info, status: verbs.ending(info, status, now, leave_stopped=leave_stopped), "finalize"
             )
         for known in self._until_finished(id, changes, leave_stopped=leave_stopped):
-            progress = _progress(known)
-            if _finished(known):
-                restored = _restore(known)
-                lifted = known.info.lifts_block
-                if lifted:
-                    CutOverSide("target", known.info.configuration.sink).block(blocked=False)
-                ended = pb.FinalizeProgress(
-                    done=True, restored=restored.count, problems=restored.problems, block_lifted=lifted
-                )
-                progress.MergeFrom(ended)
-                yield progress
-                return
-            yield progress
+            if not _finished(known):
+                yield _progress(known)
+                continue
+            configuration, expiries = known.info.configuration, _expiries(known, tables_of(known))
+            target, lifted = CutOverSide("target", configuration.sink), known.info.lifts_block
+            problems = target.restore(expiries, configuration.routes.target) if expiries else []
+            if lifted:
+                target.block(blocked=False)
+            restored = len(expiries) - len(problems)
+            yield _progress(known, done=True, restored=restored, problems=problems, block_lifted=lifted)
 
     def _until_finished(self, id: ChangefeedId, changes: Changes, *, leave_stopped: bool) -> Iterator[OwnerView]:
         """The last one has finished, unless the call ends earlier."""
@@ -157,21 +148,20 @@ def _facts(id: ChangefeedId, known: OwnerView, source_problem: str, unwritable: 
         stopped=sorted(table.name for table in stopped_tables(known, found)),
         behind=sorted(names.get(table, table) for table, each in in_trouble.items() if not each.waits_for_user),
         copying=copy.tables - copy.tables_done if copy is not None else 0,
-        copy_left=copy.left_for if copy is not None else None,
+        copy_left=copy.left.ToTimedelta() if copy is not None and copy.HasField("left") else None,
         open_ddls=[record for record in known.records.values() if record.open],
         rejected=known.status.letters.count if known.status else 0,
         expiries=len(_expiries(known, found)),
     )
 
 
-def _progress(known: OwnerView) -> pb.FinalizeProgress:
+def _progress(known: OwnerView, **ended: Any) -> pb.FinalizeProgress:
     checkpoint = known.status.checkpoint if known.status else None
     target = known.info.configuration.target
-    progress = pb.FinalizeProgress(checkpoint=text(checkpoint), target=str(target or ""))
+    left = None
     if checkpoint is not None and target is not None:
-        left = target.to_datetime() - checkpoint.ts.to_datetime()
-        progress.left.CopyFrom(duration(max(left, timedelta(0))))
-    return progress
+        left = max(target.to_datetime() - checkpoint.ts.to_datetime(), timedelta(0))
+    return pb.FinalizeProgress(checkpoint=text(checkpoint), target=str(target or ""), left=left, **ended)
 
 
 def _check_nothing_stopped(id: ChangefeedId, known: OwnerView, *, leave_stopped: bool) -> None:
@@ -200,12 +190,3 @@ def _expiries(known: OwnerView, found: ChangefeedTables) -> list[Expiry]:
         return []
     wanted = (schema for schema in found.living if configuration.filter.wants_table(schema.name))
     return [expiry for schema in wanted if schema.kind is not TableKind.VIEW for expiry in expiries_of(schema)]
-
-
-def _restore(known: OwnerView) -> Restored:
-    configuration, expiries = known.info.configuration, _expiries(known, tables_of(known))
-    if not expiries:
-        return Restored()
-    target = CutOverSide("target", configuration.sink)
-    problems = target.restore(expiries, configuration.routes.target)
-    return Restored(len(expiries) - len(problems), tuple(problems))

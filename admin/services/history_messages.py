@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC
 
-from admin.services.changefeed_messages import alike, moment
+from admin.services.changefeed_messages import alike
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.history import HistoryEntry
@@ -21,15 +21,15 @@ def entries(found: Iterable[HistoryEntry], known: OwnerView | None) -> Iterator[
 
 
 def _of_entry(entry: HistoryEntry) -> pb.HistoryEntry:
-    told = alike(entry, "kind", "action", "by", "role", "address", "subject", "before", "after", "note")
-    return pb.HistoryEntry(at=moment(entry.at), **told)
+    told = alike(entry, "at", "kind", "action", "by", "role", "address", "subject", "before", "after", "note")
+    return pb.HistoryEntry(**told)
 
 
 def _of_ddl(record: DdlRecord) -> Iterator[pb.HistoryEntry]:
     """Refused, and in its present state."""
     kind, action, subject = "ddl", str(record.event.type), str(record.event)
     if record.refused is not None:
-        at, why = moment(record.refused.at), record.refused.message
+        at, why = record.refused.at, record.refused.message
         yield pb.HistoryEntry(at=at, kind=kind, action=action, subject=subject, after="refused", note=why)
-    if at := moment(record.done_at):
-        yield pb.HistoryEntry(at=at, kind=kind, action=action, subject=subject, after=record.state, note=record.note)
+    if done := record.done_at:
+        yield pb.HistoryEntry(at=done, kind=kind, action=action, subject=subject, after=record.state, note=record.note)

@@ -11,7 +11,7 @@ from admin.desired.audit import AuditLine
 from admin.desired.desired_store import DesiredStore
 from admin.diagnosis import Diagnosis
 from admin.lag import node_lag
-from admin.services.changefeed_messages import alike, duration, error_report, moment
+from admin.services.changefeed_messages import alike, error_report
 from admin.services.rpc import AdmittedCall, admits
 from admin.services.troubles import faults, not_ready
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
@@ -149,9 +149,8 @@ def node_messages(view: ClusterView, serving: ServingNode, now: datetime) -> Ite
         feed, error = found.last or (None, None)
         takes_part = node in reports or (leads and bool(met))
         yield pb.Node(
-            **alike(record, "id", "name", "admin_address", "version", "draining"),
+            **alike(record, "id", "name", "admin_address", "version", "started_at", "draining"),
             roles=sorted(record.roles),
-            started_at=moment(record.started_at),
             owner=leads,
             tables=counts.get(node, 0),
             not_ready=serving.not_ready() if own else not_ready(record.health) if record.health else "",
@@ -161,8 +160,8 @@ def node_messages(view: ClusterView, serving: ServingNode, now: datetime) -> Ite
             target_reachable=not found.target if takes_part else None,
             last_error=error_report(error),
             last_error_changefeed=feed or "",
-            lag=duration(lags[node]) if node in lags and unwritable is None else None,
-            as_of=moment(unwritable.at) if unwritable else None,
+            lag=lags.get(node) if unwritable is None else None,
+            as_of=unwritable.at if unwritable else None,
         )
 
 

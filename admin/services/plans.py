@@ -18,7 +18,6 @@ from admin.planning.planner import Plan, plan_creation
 from admin.preflight.looked import Update
 from admin.preflight.update_effect import ChangedTable, UpdateEffect, changed_options
 from admin.preflight.validation import Findings, Validator
-from admin.services.changefeed_messages import duration
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import ASKED_FOR, Capture
 from changefeed.config.capture_choice import CaptureChoice
@@ -215,9 +214,9 @@ def copy_estimate(estimate: CopyEstimate) -> pb.CopyEstimate:
         bytes=estimate.size.bytes,
         tables=estimate.tables,
         chunks=estimate.chunks,
-        takes=duration(estimate.takes) if estimate.takes is not None else None,
+        takes=estimate.takes,
         read_rate=estimate.read_rate or 0.0,
         send_rate=estimate.send_rate or 0.0,
         limited=estimate.limited,
-        oplog=duration(estimate.oplog) if estimate.oplog is not None else None,
+        oplog=estimate.oplog,
     )

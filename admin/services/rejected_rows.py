@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from admin.cluster_reader import tables_of
-from admin.services.changefeed_messages import alike, moment
+from admin.services.changefeed_messages import alike
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import OnRejected
 from changefeed.errors import NotFoundError, WrongState
@@ -85,9 +85,5 @@ def _ids(known: OwnerView, table: str) -> Collection[TableId]:
 
 def _message(letter: StoredLetter) -> pb.RejectedRow:
     told = alike(letter, "table", "table_id", "key", "first_position", "position", "tries", "error", "type")
-    return pb.RejectedRow(
-        first_rejected_at=moment(letter.first_rejected_at),
-        rejected_at=moment(letter.rejected_at),
-        retry_requested=letter.requested,
-        **told,
-    )
+    times = alike(letter, "first_rejected_at", "rejected_at")
+    return pb.RejectedRow(retry_requested=letter.requested, **told, **times)

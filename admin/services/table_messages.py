@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from admin.cluster_reader import ChangefeedTables
 from admin.copy_totals import one_copy, under_way_now
 from admin.lag import beside
-from admin.services.changefeed_messages import copy_progress, duration, error_report, moment, text
+from admin.services.changefeed_messages import alike, error_report, text
 from admin.services.troubles import TableFacts, TableTrouble, standing, troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.lifecycle import ErrorReport, State
@@ -45,12 +45,12 @@ def tables(known: OwnerView, found: ChangefeedTables, *, now: datetime) -> Itera
             held=facts.held,
             leaving=facts.leaving,
             schema_valid_from=text(schema.valid_from),
-            copy=copy_progress(one_copy(known, in_copy[schema.id])) if facts.copying else None,
+            copy=one_copy(known, in_copy[schema.id]) if facts.copying else None,
             trouble=trouble.kind if trouble else "",
             error=error_report(stands.error or (trouble.error if trouble else None)),
             state=stands.state,
-            lag=None if lag is None else duration(lag),
-            target_age=duration(now - schema.beside.stands_at.ts.to_datetime()) if schema.beside else None,
+            lag=lag,
+            target_age=now - schema.beside.stands_at.ts.to_datetime() if schema.beside else None,
             rows_to_repair=len(known.repairs[schema.id].keys) if schema.id in known.repairs else 0,
         )
 
@@ -142,12 +142,8 @@ def ddls(known: OwnerView, found: ChangefeedTables) -> Iterator[pb.Ddl]:
             type=event.type,
             table=str(event.table or event.db),
             renamed_to=str(event.renamed_to or ""),
-            state=record.state,
             waits_for=_readable(barrier.waits_for(record, records, found.of, stopped), names) if record.open else "",
-            note=record.note,
-            seen_at=moment(record.seen_at),
-            executing_at=moment(record.executing_at),
-            done_at=moment(record.done_at),
+            **alike(record, "state", "note", "seen_at", "executing_at", "done_at"),
             refused=error_report(record.refused),
         )
 

@@ -98,9 +98,7 @@ def _of_changefeed(connection: Connection, id: str) -> list[File]:
 
 
 def _of_node(connection: Connection, node: str, at: str, profile: timedelta) -> list[File]:
-    request, contents = pb.DiagnoseRequest(), dict[str, bytes]()
-    if profile:
-        request.profile.FromTimedelta(profile)
+    request, contents = pb.DiagnoseRequest(profile=profile or None), dict[str, bytes]()
     with Connection(replace(connection.address, server=at)) as its:
         for part in its.stream(its.nodes.Diagnose, request, timeout=_SECONDS + profile.total_seconds()):
             contents[part.name] = contents.get(part.name, b"") + part.content

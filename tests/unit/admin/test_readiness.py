@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from admin.readiness import CutOverFacts, Readiness, readiness_of
+from admin.readiness import CutOverFacts, readiness_of
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import DdlRefused
 from changefeed.event import DdlEvent, DdlType
@@ -28,7 +29,7 @@ def following(lag: float = 0.0) -> CutOverFacts:
     return CutOverFacts(id=ChangefeedId("f"), state=State.NORMAL, status=status)
 
 
-def asked(facts: CutOverFacts, *, within: float = 60, leave_stopped: bool = False) -> Readiness:
+def asked(facts: CutOverFacts, *, within: float = 60, leave_stopped: bool = False) -> pb.Readiness:
     return readiness_of(facts, NOW, within=timedelta(seconds=within), leave_stopped=leave_stopped)
 
 
@@ -38,10 +39,10 @@ def ddl(type: DdlType, state: DdlState, refused: ErrorReport | None = None) -> D
 
 
 def test_a_changefeed_that_follows_is_ready_within_its_lag() -> None:
-    assert asked(following()) == Readiness(findings=(), takes=timedelta(seconds=1))
+    assert asked(following()) == pb.Readiness(ready=True, takes=timedelta(seconds=1))
     found = asked(replace(following(lag=4), expiries=50))
     assert found.ready
-    assert found.takes == timedelta(seconds=5)
+    assert found.takes.ToTimedelta() == timedelta(seconds=5)
     assert [finding.kind for finding in found.findings] == ["expiry"]
 
 
@@ -90,7 +91,7 @@ def test_what_is_in_the_way_is_named_and_the_time_unknown(facts: CutOverFacts, k
     assert not found.ready
     assert finding.kind == kind
     assert told in finding.message
-    assert found.takes is None
+    assert not found.HasField("takes")
 
 
 def test_stopped_tables_may_be_left_with_their_refused_ddls() -> None:
