@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.raw_bson import RawBSONDocument
+from changefeed.documents.document import meet, raw_document
 
-from changefeed.documents.document import meet
-
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _UPSERT = b"\x08upsert\0"
 
 
@@ -49,7 +45,7 @@ class Dependence:
             return True
         if not any(root in update for root in self._roots) and _UPSERT not in update:
             return False
-        described = RawBSONDocument(update, _RAW)
+        described = raw_document(update)
         if described.get("upsert") or described.get("disambiguatedPaths"):
             return True
         truncated = (each["field"] for each in described.get("truncatedArrays") or ())

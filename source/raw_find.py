@@ -11,18 +11,16 @@ from struct import Struct
 from typing import Any, Self
 
 import structlog
-from bson.codec_options import CodecOptions
 from bson.int64 import Int64
-from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.bson_bytes import MalformedBson, document_of, documents_of, elements
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import RAW
 from changefeed.table import TableName
 from source.connection import Client, read_command
 from source.errors import error_text, readable
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _GROWTH = 4
 _INT64 = Struct("<q").unpack
 _UINT64 = Struct("<Q").unpack
@@ -107,7 +105,7 @@ class RawFind:
 
     def _run(self, command: dict[str, Any]) -> Found:
         try:
-            reply = read_command(self._client, self._table.db, command, codec_options=_RAW, session=self._session)
+            reply = read_command(self._client, self._table.db, command, codec_options=RAW, session=self._session)
         except OperationFailure as error:
             raise readable(error) from error
         return parse_found(bytes(reply.raw))

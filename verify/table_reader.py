@@ -12,13 +12,12 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Self, TypeAlias
 
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
 from changefeed.bson_bytes import document_of, elements
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.document import Document
+from changefeed.documents.document import DICT, Document
 from changefeed.documents.row_key import LAST_KEY, row_key
 from changefeed.errors import PermanentError, SinkRefused
 from changefeed.records.ddl import ObservedTable
@@ -185,9 +184,6 @@ def _one_of(keys: Collection[bytes]) -> bytes:
 
 
 _THREADS = 8
-_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
-    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 _NOT_ABOUT_THE_TABLE = frozenset({"temp"})
 
 
@@ -207,7 +203,7 @@ def read_target(client: Client, wanted: Callable[[TableName], bool]) -> dict[Tab
 
 
 def _listed(client: Client, db: str) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
-    for info in client[db].cursor_command("listCollections", codec_options=_OPTIONS):
+    for info in client[db].cursor_command("listCollections", codec_options=DICT):
         name = TableName(db, info["name"])
         if not name.system:
             yield name, info
@@ -221,7 +217,7 @@ def _table(client: Client, name: TableName, info: Mapping[str, Any]) -> Observed
 
 def _indexes(client: Client, name: TableName) -> tuple[Document, ...]:
     try:
-        listed = client[name.db].cursor_command("listIndexes", name.coll, codec_options=_OPTIONS)
+        listed = client[name.db].cursor_command("listIndexes", name.coll, codec_options=DICT)
         return tuple(Document.of(index) for index in listed)
     except OperationFailure as error:
         if error.code != NAMESPACE_NOT_FOUND:

@@ -12,6 +12,7 @@ from typing import Any
 import bson
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
 from pydantic import GetCoreSchemaHandler, SerializationInfo
 from pydantic_core import CoreSchema, core_schema
 
@@ -21,10 +22,13 @@ REFERENCE = "$large"
 BASE64 = "$bson"
 """What a document has that Extended JSON would give back as another one."""
 
-_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
+DICT: CodecOptions[dict[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 """A date without a Python `datetime` stays a number: BSON's dates go far beyond the year 9999."""
+
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+"""Each date is a number."""
 
 _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -52,7 +56,7 @@ class Document:
         return cls(bson.encode(fields))
 
     def decode(self) -> dict[str, Any]:
-        return bson.decode(self.raw, _OPTIONS)
+        return bson.decode(self.raw, DICT)
 
     def written(self) -> dict[str, Any]:
         """Its form in JSON."""
@@ -112,6 +116,11 @@ def _written(document: Document) -> dict[str, Any]:
 
 
 EMPTY = Document.of({})
+
+
+def raw_document(document: bytes) -> RawBSONDocument:
+    """Its fields are decoded when one is asked for, and its values keep their bytes."""
+    return RawBSONDocument(document, RAW)
 
 
 def key_as_written(spec: Mapping[str, Any]) -> dict[str, Any]:

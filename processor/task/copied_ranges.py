@@ -28,16 +28,12 @@ from enum import Enum
 from functools import cmp_to_key
 from typing import Any, Self
 
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.raw_bson import RawBSONDocument
-
 from changefeed.documents.bson_order import compare
-from changefeed.documents.document import Document
+from changefeed.documents.document import Document, raw_document
 from changefeed.event import RowType
 from changefeed.records.copy import CopiedChunk
 from sink.row import RowChange
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NEVER = 2**64 - 1
 
 _in_order = cmp_to_key(compare)
@@ -111,4 +107,4 @@ class CopiedFilter:
 
 def key_of(document: bytes) -> Any:
     """The `_id`, decoded without loss: no date is out of range and no document becomes a DBRef."""
-    return RawBSONDocument(document, _RAW)["_id"]
+    return raw_document(document)["_id"]

@@ -19,10 +19,10 @@ from typing import Any, TypeAlias
 
 import bson
 from bson.binary import UUID_SUBTYPE, Binary
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 
+from changefeed.documents.document import raw_document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType, RowType
 from changefeed.records.ddl import DdlRecord
@@ -46,8 +46,6 @@ from sink.row import RowChange, RowDetails, TargetTable
 from sluice_client.pos import pos_of
 
 Fields: TypeAlias = dict[str, Any]
-RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
-"""Dates of BSON go far beyond those of Python."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEX_UUID = 32
 _TIME = Struct("<13sQ")
@@ -113,7 +111,7 @@ def server_update(update: bytes) -> bytes:
     """
     if update.endswith(NOTHING_ELSE):
         return b"".join(((len(update) - _LESS).to_bytes(4, "little"), update[4 : -len(NOTHING_ELSE)], _NONE_REMOVED))
-    fields = {name: value for name, value in RawBSONDocument(update, RAW).items() if name != "upsert"}
+    fields = {name: value for name, value in raw_document(update).items() if name != "upsert"}
     if not fields.get("truncatedArrays"):
         fields.pop("truncatedArrays", None)
     return bson.encode(fields | {"removedFields": removed_fields(fields)})

@@ -32,13 +32,14 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.message_options import FormatName, JsonMode, MessageEncoding, MessageOptions
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import only_id
 from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
-from sink.messages.change_event import RAW, ChangeEvents, ddl_event, removed_fields
+from sink.messages.change_event import ChangeEvents, ddl_event, removed_fields
 from sink.messages.debezium_schema import key_schema, value_schema
 from sink.messages.message import (
     Message,
@@ -116,7 +117,7 @@ class DebeziumFormat:
         if raw is None:
             return None
         time = record.position.ts.to_int()
-        names: Mapping[str, str] = RawBSONDocument(raw, RAW)["ns"]
+        names: Mapping[str, str] = raw_document(raw)["ns"]
         head, tail = self._source_of(names["db"], names.get("coll"), copied=False)
         fields = f'"databaseName": {_quoted(names["db"])}, "schemaName": null, "ddl": {_quoted(to_json(raw))}, "tableChanges": []'
         value = f'{{"source": {_filled(head, tail, time)}, "ts_ms": {_ms(time)}, {fields}}}'
@@ -137,7 +138,7 @@ class DebeziumFormat:
 
     def _key(self, table: TargetTable, key: bytes) -> bytes:
         """Without the fields of a shard key, as Debezium's is."""
-        identity = key if only_id(key) else bson.encode({"_id": RawBSONDocument(key, RAW)["_id"]})
+        identity = key if only_id(key) else bson.encode({"_id": raw_document(key)["_id"]})
         _, (head, _), tail = self._sources(table)
         return f'{head}{{"id": {_quoted(first_value(identity, self._ids))}}}{tail}'.encode()
 

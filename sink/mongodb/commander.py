@@ -19,6 +19,7 @@ from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeou
 from pymongo.write_concern import WriteConcern
 
 from changefeed.cluster_time import ClusterTime, MajorityPoint
+from changefeed.documents.document import RAW
 from changefeed.errors import (
     Divergence,
     FencedError,
@@ -46,7 +47,6 @@ _T = TypeVar("_T")
 Send: TypeAlias = Callable[[str, dict[str, Any]], RawBSONDocument]
 """Sends a command to a database; raises the target's errors."""
 
-_RAW_REPLY: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _REPLY: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 """A duplicate key error repeats the user's values, and Python's `datetime` cannot hold every BSON date."""
 
@@ -260,7 +260,7 @@ class Commander:
     def _found(self, database: str, command: dict[str, Any], doing: str) -> list[RawBSONDocument]:
         try:
             with pymongo.timeout(self._seconds(doing)):
-                reply = self._client[database].command(command, codec_options=_RAW_REPLY)
+                reply = self._client[database].command(command, codec_options=RAW)
                 return list(reply["cursor"]["firstBatch"])
         except (PyMongoError, BSONError) as error:
             raise self._translated(error, doing) from error
@@ -270,7 +270,7 @@ class Commander:
             with pymongo.timeout(self._seconds(doing)), self._client.start_session() as session:
 
                 def send(database: str, command: dict[str, Any]) -> RawBSONDocument:
-                    reply = self._client[database].command(command, session=session, codec_options=_RAW_REPLY)
+                    reply = self._client[database].command(command, session=session, codec_options=RAW)
                     for error in reply.get("writeErrors", ()):
                         raise OperationFailure(str(error["errmsg"]), error["code"])
                     return reply

@@ -7,10 +7,9 @@ from contextlib import closing
 from typing import Any
 
 from bson.binary import UUID_SUBTYPE, Binary
-from bson.codec_options import CodecOptions
-from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import key_text
 from changefeed.errors import DuplicateId, HistoryLost, InvariantError, SourceUnavailable
 from changefeed.position import Position
@@ -40,7 +39,6 @@ _ATTEMPTS = 20
 _LOOKS = 5
 _MOST_DOCUMENTS = 5_000
 """In a shard's reply to a comparison."""
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 
 class ShardedSource:
@@ -160,7 +158,7 @@ class ShardedSource:
         raise SourceUnavailable(f"reading a row of {table}: it was renamed at each of {_LOOKS} attempts")
 
     def _row(self, name: TableName, table: TableId, key: bytes, not_before: ClusterTime) -> Row:
-        arguments = {"filter": RawBSONDocument(key, _RAW), "limit": 1, "singleBatch": True}
+        arguments = {"filter": raw_document(key), "limit": 1, "singleBatch": True}
         with owned_find(self._clients, name, arguments, not_before=not_before, most=1) as replies:
             having = {shard: found.documents[0] for shard, found in replies.first.items() if found.documents}
             if len(having) > 1:

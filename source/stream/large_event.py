@@ -34,14 +34,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import bson
-from bson.codec_options import CodecOptions
-from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError, ServerSelectionTimeoutError
 from pymongo.read_concern import ReadConcern
 
 from changefeed.bson_bytes import document_of, elements, fields_of
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import RAW
 from changefeed.documents.row_key import key_text
 from changefeed.errors import EventTooLarge, InvariantError, SourceUnavailable
 from changefeed.table import TableName
@@ -234,7 +233,6 @@ _REMEDY = (
 
 
 _OPLOG = TableName("local", "oplog.rs")
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _OPERATIONS = {b"insert": "i", b"replace": "u", b"update": "u"}
 _LARGE_KEY = 2 << 20
 _NOWHERE = Timestamp(0, 0)
@@ -280,7 +278,7 @@ def _entry(client: Client, header: Header) -> bytes | None:
 
 def _operation(client: Client, header: Header) -> bytes | None:
     """`o` of the only operation on the document in the transaction of that time."""
-    oplog = client["local"].get_collection("oplog.rs", codec_options=_RAW, read_concern=ReadConcern("majority"))
+    oplog = client["local"].get_collection("oplog.rs", codec_options=RAW, read_concern=ReadConcern("majority"))
     key, name, found = fields_of(header.key)[b"_id"], str(table_name(header.ns)), []
     place: Timestamp | None = header.position.ts.to_bson()
     while place is not None:

@@ -31,20 +31,18 @@ from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 import structlog
-from bson.codec_options import CodecOptions
 from bson.int64 import Int64
-from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import RAW
 from changefeed.errors import SourceUnavailable
 from source.errors import error_text, readable
 from source.read_size import BatchSize
 from source.resume_token import cluster_ts_of
 from source.stream.change_event import StreamReply, parse_reply
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _CLUSTER_WIDE = "$cmd.aggregate"
 COMMENT = "sluice"
 """Marks Sluice's streams in `$currentOp`."""
@@ -211,7 +209,7 @@ class RawStream:
 
     def _run(self, command: dict[str, object]) -> StreamReply:
         try:
-            reply = self._client.admin.command(command, codec_options=_RAW, session=self._session)
+            reply = self._client.admin.command(command, codec_options=RAW, session=self._session)
         except OperationFailure as error:
             raise readable(error) from error
         return parse_reply(bytes(reply.raw))

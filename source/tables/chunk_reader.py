@@ -30,12 +30,11 @@ from enum import StrEnum
 from typing import Any
 
 import structlog
-from bson.codec_options import CodecOptions
 from bson.errors import BSONError
-from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import LAST_KEY, KeyRange
 from changefeed.errors import InvariantError, SluiceError, SourceUnavailable
 from changefeed.position import Position
@@ -60,7 +59,6 @@ _NO_SNAPSHOT = frozenset(
     }
 )
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 
 log = structlog.get_logger(__name__)
 
@@ -181,7 +179,7 @@ class ChunkReader:
         if not self.ended and not self._chunk.whole and self._chunk.range.last_key_apart:
             if self._way is ReadWay.SNAPSHOT:
                 concern = {"level": "snapshot", "atClusterTime": self.after.to_bson()}
-            yield from self._replies({"filter": RawBSONDocument(LAST_KEY.raw, _RAW), "readConcern": concern})
+            yield from self._replies({"filter": raw_document(LAST_KEY.raw), "readConcern": concern})
 
     def _replies(self, arguments: dict[str, Any]) -> Iterator[list[bytes]]:
         with RawFind(self._client, self._chunk.table, arguments, most=_MOST_DOCUMENTS) as replies:
@@ -212,9 +210,9 @@ class ChunkReader:
         arguments: dict[str, Any] = {"hint": {"_id": 1}}
         lower = self._last_key or (self._chunk.range.lower and self._chunk.range.lower.raw)
         if lower:
-            arguments["min"] = RawBSONDocument(lower, _RAW)
+            arguments["min"] = raw_document(lower)
         if self._chunk.range.upper is not None:
-            arguments["max"] = RawBSONDocument(self._chunk.range.upper.raw, _RAW)
+            arguments["max"] = raw_document(self._chunk.range.upper.raw)
         return arguments
 
     def _unseen(self, documents: list[bytes]) -> list[bytes]:

@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 
 import structlog
 from bson import encode
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
@@ -34,7 +33,7 @@ from pymongo import ReadPreference
 from pymongo.errors import OperationFailure
 
 from changefeed.documents.bson_order import compare
-from changefeed.documents.document import Document
+from changefeed.documents.document import RAW, Document, raw_document
 from changefeed.table import TableName, TableSchema, TableSize
 from source.connection import Client, deployment_of, is_router, read_command
 from source.errors import translated
@@ -55,7 +54,6 @@ _BOUNDS_BUCKETS_SINCE = (6, 0)
 _ENDS_THE_SAMPLE = frozenset({50, 28799})
 """It took too long, or the server's random cursor went in circles."""
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 in_id_order = cmp_to_key(compare)
 
@@ -119,7 +117,7 @@ def _split_by_server(client: Client, name: TableName, chunk_bytes: int) -> list[
         return []
     command = {"splitVector": str(name), "keyPattern": {"_id": 1}, "maxChunkSizeBytes": chunk_bytes}
     try:
-        reply = read_command(client, "admin", {**command, "maxTimeMS": _SPLITTING_MS}, codec_options=_RAW)
+        reply = read_command(client, "admin", {**command, "maxTimeMS": _SPLITTING_MS}, codec_options=RAW)
     except OperationFailure as error:
         log.info("table_not_split_by_the_source", table=str(name), code=error.code)
         return []
@@ -128,7 +126,7 @@ def _split_by_server(client: Client, name: TableName, chunk_bytes: int) -> list[
 
 def _shard_ranges(client: Client, schema: TableSchema) -> list[RawBSONDocument]:
     """Servers before 5.0 store them by the collection's name, later ones by its UUID."""
-    config = client.get_database("config", codec_options=_RAW)
+    config = client.get_database("config", codec_options=RAW)
     entry = config["collections"].find_one({"_id": str(schema.name)}, {"uuid": 1}) or {}
     wanted: list[Mapping[str, Any]] = [{"ns": str(schema.name)}]
     if "uuid" in entry:
@@ -146,8 +144,8 @@ def sampled(client: Client, name: TableName, documents: int, wanted: int) -> lis
     found: list[RawBSONDocument] = []
     try:
         # the replies after the first are decoded as the database says
-        database = client.get_database(name.db, codec_options=_RAW)
-        cursor: Any = database.cursor_command(command, codec_options=_RAW, read_preference=client.read_preference)
+        database = client.get_database(name.db, codec_options=RAW)
+        cursor: Any = database.cursor_command(command, codec_options=RAW, read_preference=client.read_preference)
         with closing(cursor):
             found.extend(document for document in map(_short, cursor) if document is not None)
     except OperationFailure as error:
@@ -159,8 +157,8 @@ def sampled(client: Client, name: TableName, documents: int, wanted: int) -> lis
 
 def bound_at(last: bytes, following: bytes) -> Document | None:
     """A bound between two documents, the second of which is beyond it. None if their `_id`s make none."""
-    bound = _short(RawBSONDocument(key_of(following), _RAW))
-    if bound is None or compare(RawBSONDocument(key_of(last), _RAW)["_id"], bound["_id"]) >= 0:
+    bound = _short(raw_document(key_of(following)))
+    if bound is None or compare(raw_document(key_of(last))["_id"], bound["_id"]) >= 0:
         return None
     return Document(bytes(bound.raw))
 
@@ -169,7 +167,7 @@ def _short(key: RawBSONDocument) -> RawBSONDocument | None:
     """MinKey and MaxKey are no bounds: a server does not scan from a `min` that nothing can follow, or to a `max` that nothing can precede."""
     value = key["_id"]
     if len(key.raw) > _LONGEST_BOUND:
-        return RawBSONDocument(encode({"_id": value[:_PREFIX]}), _RAW) if isinstance(value, str) else None
+        return raw_document(encode({"_id": value[:_PREFIX]})) if isinstance(value, str) else None
     return None if isinstance(value, MinKey | MaxKey) else key
 
 

@@ -25,11 +25,10 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from bson.binary import UUID_SUBTYPE, Binary
-from bson.codec_options import CodecOptions
-from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import RAW, raw_document
 from changefeed.errors import SourceUnavailable
 from changefeed.table import TableId, TableName
 from source.connection import Client, deployment_of, read_command
@@ -38,7 +37,6 @@ from source.majority_watch import majority_point
 from source.oplog.window import newest_time
 from source.raw_find import parse_found
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _LONGEST_WAIT_MS = 5_000
 """For a member that is behind the one that showed the change, such as a primary that was just elected."""
 _UUID_MISMATCH = 361
@@ -62,7 +60,7 @@ def read_row(
 ) -> Row | None:
     """The row as the majority has it, at `not_before` or later: an older version would undo later changes. None if the table is gone."""
     find = {
-        "filter": RawBSONDocument(key, _RAW),
+        "filter": raw_document(key),
         "limit": 1,
         "singleBatch": True,
         "readConcern": {"level": "majority", "afterClusterTime": not_before.to_bson()},
@@ -86,7 +84,7 @@ def read_row(
 def _found(client: Client, database: str, command: dict[str, Any]) -> Row | None:
     """None if another collection has the name."""
     try:
-        reply = read_command(client, database, command, codec_options=_RAW)
+        reply = read_command(client, database, command, codec_options=RAW)
     except OperationFailure as error:
         if error.code == _UUID_MISMATCH:
             return None

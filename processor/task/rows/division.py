@@ -36,12 +36,12 @@ from math import prod
 from typing import Any, Self
 from zlib import crc32
 
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.bson_bytes import document_of, elements
 from changefeed.config.configuration import OrderBy
 from changefeed.documents.bson_order import MISSING
+from changefeed.documents.document import RAW
 from changefeed.documents.row_key import canonical, row_key
 from changefeed.table import TableId, TableSchema
 from processor.task.job import JobContext, JobSpec
@@ -54,9 +54,7 @@ UNKNOWN = b""
 
 _MOST_KEYS = 1_000
 """Per document and index. A change with more keys counts as unknown."""
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(
-    RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS, unicode_decode_error_handler="replace"
-)
+_RAW = RAW.with_options(unicode_decode_error_handler="replace")
 """No date is out of range, and no document becomes a DBRef. Replaced bytes of invalid UTF-8 can only make different values equal."""
 
 

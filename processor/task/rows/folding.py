@@ -29,13 +29,13 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableName
 from sink.dependence import Dependence
 from sink.row import RowChange, TargetTable
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _INSERT, _UPDATE = RowType.INSERT, RowType.UPDATE
 _WHOLE = (RowType.INSERT, RowType.REPLACE)
@@ -154,7 +154,7 @@ class _Delta:
 
 def _simple(update: bytes | None) -> _Delta | None:
     """None for an update with truncated arrays, ambiguous names, or numbers in a path, and for an upsert."""
-    description = RawBSONDocument(update or b"", _RAW)
+    description = raw_document(update or b"")
     if any(description.get(name) for name in ("truncatedArrays", "disambiguatedPaths", "upsert")):
         return None
     sets, removed = _faithful(description["updatedFields"]), description.get("removedFields") or []
@@ -189,7 +189,7 @@ def _changed_document(whole: RowChange, update: RowChange, delta: _Delta) -> Row
     """An existing field keeps its place. A new one goes to the end, in the event's order, as at the source."""
     if any("." in name for name in (*delta.sets, *delta.removed)):
         return None
-    fields = _faithful(RawBSONDocument(whole.document or b"", _RAW))
+    fields = _faithful(raw_document(whole.document or b""))
     if fields is None:
         return None
     for name in delta.removed:

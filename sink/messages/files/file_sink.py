@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_options import FileSinkOptions
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import KeyRange
 from changefeed.event import RowTally
 from changefeed.position import Position
@@ -89,9 +88,6 @@ class FileSink:
 
     def _identity(self, life: str) -> FeedIdentity:
         return FeedIdentity(feed=self._feed, life=life)
-
-
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 class FileRowWriter:
@@ -181,4 +177,4 @@ class FileDocumentLoader:
 
 
 def _key(document: bytes) -> bytes:
-    return bson.encode({"_id": RawBSONDocument(document, _RAW)["_id"]})
+    return bson.encode({"_id": raw_document(document)["_id"]})

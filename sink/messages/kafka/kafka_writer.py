@@ -17,12 +17,11 @@ from functools import partial
 from typing import NamedTuple
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_options import LEAST_MESSAGE_BYTES, KafkaSinkOptions, LargeRow
 from changefeed.config.sinks.topic_rules import PartitionBy
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import KeyRange
 from changefeed.errors import MessagesLost, RowRejected, SinkRefused
 from changefeed.event import RowTally
@@ -35,9 +34,6 @@ from sink.messages.message_format import POS, TABLE, KeyedMessage, MessageFormat
 from sink.messages.row_message import OfTable
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
-
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
-
 
 _BY_KEY = -1
 
@@ -178,7 +174,7 @@ class KafkaDocumentLoader:
 
 
 def _key(document: bytes) -> bytes:
-    return bson.encode({"_id": RawBSONDocument(document, _RAW)["_id"]})
+    return bson.encode({"_id": raw_document(document)["_id"]})
 
 
 _FRAME = 512

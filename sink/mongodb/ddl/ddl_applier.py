@@ -33,14 +33,13 @@ import pymongo
 import structlog
 from bson import ObjectId
 from bson.binary import Binary
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.config.configuration import Ttl
 from changefeed.config.tables.filter import series_release_obstacle
-from changefeed.documents.document import EMPTY, Document
+from changefeed.documents.document import DICT, EMPTY, Document
 from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SinkUnavailable, SluiceError
 from changefeed.records.ddl import DdlRecord, Observation, ObservedTable
 from changefeed.table import COPY_ANEW, TableName, TableSchema
@@ -65,9 +64,6 @@ from sink.mongodb.target_errors import code_of, duplicate_key, translate, transl
 
 _log = structlog.get_logger(__name__)
 
-_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
-    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 _BUCKETS = "system.buckets."
 _MAJORITY_SECONDS = 5.0
 """A majority that is unavailable for longer causes a retryable error, so that the changefeed can report what it waits for."""
@@ -304,10 +300,10 @@ class MongoDdlApplier:
         return Target(wire=hello["maxWireVersion"], sharded=hello.get("msg") == "isdbgrid")
 
     def _observe_database(self, db: str, names: list[TableName]) -> dict[TableName, ObservedTable]:
-        database = self._client.get_database(db, codec_options=_OPTIONS)
+        database = self._client.get_database(db, codec_options=DICT)
         collections = [name.coll for name in names]
         asked = {"name": {"$in": [*collections, *(_BUCKETS + name for name in collections)]}}
-        listed = database.cursor_command("listCollections", filter=asked, codec_options=_OPTIONS)
+        listed = database.cursor_command("listCollections", filter=asked, codec_options=DICT)
         found = {entry["name"]: entry for entry in listed}
         tables = {}
         for name in names:
@@ -327,7 +323,7 @@ class MongoDdlApplier:
 def _indexes(database: Database[dict[str, Any]], name: TableName) -> Iterable[Mapping[str, Any]]:
     """Sends the command itself, as for collections: the driver's helpers cannot decode every date that a definition may contain."""
     try:
-        return list(database.cursor_command("listIndexes", name.coll, codec_options=_OPTIONS))
+        return list(database.cursor_command("listIndexes", name.coll, codec_options=DICT))
     except OperationFailure as error:
         if error.code != NAMESPACE_NOT_FOUND:
             raise

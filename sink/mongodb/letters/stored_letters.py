@@ -16,12 +16,12 @@ from typing import Any
 import bson
 import pymongo
 from bson import ObjectId, json_util
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from pymongo import DeleteOne, UpdateOne
 from pymongo.errors import OperationFailure
 from pymongo.write_concern import WriteConcern
 
+from changefeed.documents.document import DICT
 from changefeed.errors import SinkRefused
 from changefeed.records.status import LetterTotals
 from changefeed.table import TableId
@@ -42,9 +42,6 @@ from sink.mongodb.target_errors import translated
 _SECONDS = 20.0
 _AT_ONCE = 1_000
 _UNKNOWN_EXPRESSION = 168
-_READ: CodecOptions[dict[str, Any]] = CodecOptions(
-    dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 _WITHOUT_CONTENT = {"event.key": 0, "event.document": 0, "event.update": 0, "event.text": 0}
 
 
@@ -73,7 +70,7 @@ class StoredLetters:
         self._box = box
         database = client.get_database(
             box.collection.db,
-            codec_options=_READ,
+            codec_options=DICT,
             write_concern=WriteConcern("majority", wtimeout=int(_SECONDS * 1000)),
         )
         self._letters = database[box.collection.coll]

@@ -16,12 +16,12 @@ from typing import Any
 import bson
 import structlog
 from bson import ObjectId
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import RAW, raw_document
 from changefeed.documents.row_key import LAST_KEY, KeyRange
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
@@ -34,7 +34,6 @@ from sink.mongodb.target_errors import translated
 from sink.receipt import Receipt
 from sink.row import RowChange, TargetTable
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _MAJORITY = {"w": "majority"}
 _MOST = 100_000
 """Statements in one command; every server accepts this number."""
@@ -119,10 +118,10 @@ class MongoDocumentLoader:
         name = self._table.name
         with translated(f"looking for old documents in {name}", RowRejected):
             bounds = {"min": range.lower, "max": range.upper}
-            given = {key: RawBSONDocument(bound.raw, _RAW) for key, bound in bounds.items() if bound is not None}
+            given = {key: raw_document(bound.raw) for key, bound in bounds.items() if bound is not None}
             keys = self._keys({"hint": {"_id": 1}, **given})
             if not keys and range.last_key_apart:
-                keys = self._keys({"filter": RawBSONDocument(LAST_KEY.raw, _RAW)})
+                keys = self._keys({"filter": raw_document(LAST_KEY.raw)})
             return keys
 
     def _keys(self, wanted: Mapping[str, Any]) -> list[RawBSONDocument]:
@@ -130,7 +129,7 @@ class MongoDocumentLoader:
         name = self._table.name
         find = {"find": name.coll, **wanted, "projection": {"_id": 1}, "limit": _CLEARED_AT_ONCE, "singleBatch": True}
         batch = {"batchSize": _CLEARED_AT_ONCE}
-        return list(self._client[name.db].command({**find, **batch}, codec_options=_RAW)["cursor"]["firstBatch"])
+        return list(self._client[name.db].command({**find, **batch}, codec_options=RAW)["cursor"]["firstBatch"])
 
     def _remove(self, keys: list[RawBSONDocument]) -> None:
         deletes = [{"q": key, "limit": 1} for key in keys]
@@ -146,7 +145,7 @@ class MongoDocumentLoader:
         doing = f"{len(documents)} documents read at {read_ts} into {self._table.name}"
         command = {
             "insert": self._table.name.coll,
-            "documents": [RawBSONDocument(document, _RAW) for document in documents],
+            "documents": [raw_document(document) for document in documents],
             "ordered": self._table.ordered,
             "writeConcern": _MAJORITY,
             "bypassDocumentValidation": True,
@@ -173,7 +172,7 @@ class MongoDocumentLoader:
             self._rows.write([self._change(document, read_ts) for document in documents], replay=True)
 
     def _change(self, document: bytes, read_ts: ClusterTime) -> RowChange:
-        key = bson.encode({"_id": RawBSONDocument(document, _RAW)["_id"]}, codec_options=_RAW)
+        key = bson.encode({"_id": raw_document(document)["_id"]}, codec_options=RAW)
         return RowChange(self._table, RowType.INSERT, key, document, None, read_ts.to_int(), b"")
 
 

@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.raw_bson import RawBSONDocument
 
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import row_key
 from changefeed.errors import RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
@@ -43,7 +42,6 @@ from sink.mongodb.target_errors import refusal_in, refused_with
 from sink.row import FetchRow, RowChange, SourceRow, TargetTable
 
 _ID = "_id"
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _LOOKED_FOR = 1_000
 """Rows in one query whose reply has their whole keys."""
 _ORPHAN = (
@@ -201,7 +199,7 @@ def _exchanged(table: TargetTable, rows: Sequence[Sequence[RowChange]], send: Se
         places = _places(changes[0], send)
         filters += places
         for document in _foretold(changes, places, send):
-            place = _decoded(key_of_document(document, table.shard_key)) if table.shard_key else places[0]
+            place = raw_document(key_of_document(document, table.shard_key)) if table.shard_key else places[0]
             documents.append((place, document))
     for command in exchange_commands(table, filters, documents):
         reply = send(table.name.db, command)
@@ -215,7 +213,7 @@ def _places(change: RowChange, send: Send) -> list[RowQuery]:
     if not change.table.shard_key:
         return [own_filter(change)]
     found = send(*places_command([change]))["cursor"]["firstBatch"]
-    return [_decoded(key_of_document(bytes(document.raw), change.table.shard_key)) for document in found]
+    return [raw_document(key_of_document(bytes(document.raw), change.table.shard_key)) for document in found]
 
 
 def _foretold(changes: Sequence[RowChange], places: Sequence[RowQuery], send: Send) -> list[bytes]:
@@ -225,10 +223,6 @@ def _foretold(changes: Sequence[RowChange], places: Sequence[RowQuery], send: Se
     there = bytes(found[0].raw) if found else None
     document = changed(there, [(change.document, change.update) for change in changes])
     return [] if document is None else [document]
-
-
-def _decoded(key: bytes) -> RowQuery:
-    return RawBSONDocument(key, _RAW)
 
 
 def by_id_alone(fetch: FetchRow) -> FetchRow:

@@ -37,15 +37,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.raw_bson import RawBSONDocument
 
-from changefeed.documents.document import meet
+from changefeed.documents.document import RAW, meet, raw_document
 from changefeed.documents.row_key import only_id, row_key
 from changefeed.event import RowType
 from sink.row import RowChange, TargetTable
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _ID = "_id"
 
 
@@ -63,25 +60,25 @@ def found_by_key(change: RowChange) -> bool:
 
 def own_filter(change: RowChange) -> RowQuery:
     """The filter for the one document of the change. Only where the target shards the table it is more than the `_id`."""
-    key = RawBSONDocument(change.key, _RAW)
+    key = raw_document(change.key)
     return key if found_by_key(change) else {"_id": key["_id"]}
 
 
 def id_alone(key: bytes) -> bytes:
-    return bson.encode({_ID: RawBSONDocument(key, _RAW)[_ID]}, codec_options=_RAW)
+    return bson.encode({_ID: raw_document(key)[_ID]}, codec_options=RAW)
 
 
 def key_of_document(document: bytes, paths: Sequence[str]) -> bytes:
-    raw = RawBSONDocument(document, _RAW)
-    return bson.encode({_ID: raw[_ID], **{path: _at(raw, path) for path in paths}}, codec_options=_RAW)
+    raw = raw_document(document)
+    return bson.encode({_ID: raw[_ID], **{path: _at(raw, path) for path in paths}}, codec_options=RAW)
 
 
 def key_of_event(key: bytes, paths: Sequence[str]) -> bytes | None:
     """From the `documentKey`. None if it does not have all fields; it does not tell a missing one from one of which the source knows nothing."""
-    raw = RawBSONDocument(key, _RAW)
+    raw = raw_document(key)
     if any(path not in raw for path in paths):
         return None
-    return bson.encode({_ID: raw[_ID], **{path: raw[path] for path in paths}}, codec_options=_RAW)
+    return bson.encode({_ID: raw[_ID], **{path: raw[path] for path in paths}}, codec_options=RAW)
 
 
 def unplaced_key(key: bytes, paths: Sequence[str]) -> bytes:
@@ -91,7 +88,7 @@ def unplaced_key(key: bytes, paths: Sequence[str]) -> bytes:
 
 def touches(update: bytes | None, paths: Sequence[str]) -> bool:
     """Whether the update may change the shard key. A name with dots inside a field counts as a path, too."""
-    raw = RawBSONDocument(update or bson.encode({}), _RAW)
+    raw = raw_document(update or bson.encode({}))
     names = [*(raw.get("updatedFields") or ()), *(raw.get("removedFields") or ())]
     names += [array["field"] for array in raw.get("truncatedArrays") or ()]
     return any(meet(name, path) for name in names for path in paths)
@@ -168,7 +165,7 @@ def of_different_rows(changes: Iterable[RowChange]) -> Iterator[list[RowChange]]
 
 def places_command(changes: Sequence[RowChange]) -> tuple[str, dict[str, Any]]:
     """Finds the whole keys of the changes' documents, wherever a router has them."""
-    table, ids = changes[0].table, [RawBSONDocument(change.key, _RAW)["_id"] for change in changes]
+    table, ids = changes[0].table, [raw_document(change.key)["_id"] for change in changes]
     fields = dict.fromkeys(("_id", *table.shard_key), 1)
     find = {"find": table.name.coll, "filter": {"_id": {"$in": ids}}, "projection": fields, "singleBatch": True}
     return table.name.db, {**find, "batchSize": 2 * len(ids) + 1}

@@ -15,10 +15,10 @@ from functools import partial
 from typing import NamedTuple
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
+from changefeed.documents.document import RAW, raw_document
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from sink.mongodb.commander import Commander, Send
@@ -41,7 +41,6 @@ from sink.mongodb.target_errors import refusal_in, refused_with
 from sink.row import RowChange
 
 _NOTHING = bson.encode({})
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 class Rewritten(NamedTuple):
@@ -148,9 +147,9 @@ def _renewed(change: RowChange, send: Send) -> None:
 def _edited(changes: Sequence[RowChange], found: Sequence[RawBSONDocument], *, viable: bool) -> _Row:
     before = bytes(found[0].raw) if found else None
     base, update = before, changes[-1].update or _NOTHING
-    if base is None and RawBSONDocument(update, _RAW).get("upsert"):
-        key = RawBSONDocument(changes[-1].key, _RAW)["_id"]
-        base = bson.encode({"_id": key}, codec_options=_RAW)
+    if base is None and raw_document(update).get("upsert"):
+        key = raw_document(changes[-1].key)["_id"]
+        base = bson.encode({"_id": key}, codec_options=RAW)
     all_of_it = base is not None and (len(changes) > 1 or fits(base, update))
     if not (all_of_it or viable):
         return _Row(before, None, fits=False)

@@ -27,16 +27,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.raw_bson import RawBSONDocument
 
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableId
 from sink.mongodb.rows.statements.document_edit import fits
 from sink.row import RowChange
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _Place: TypeAlias = tuple[int, bytes]
 MISSING = "its document is missing"
 
@@ -180,7 +178,7 @@ def _explained(row: OpenRow, change: RowChange) -> bool:
 
 def _needs(update: bytes) -> dict[str, _Need]:
     found: dict[str, _Need] = {}
-    paths: Mapping[str, list[str | int]] = RawBSONDocument(update, _RAW).get("disambiguatedPaths") or {}
+    paths: Mapping[str, list[str | int]] = raw_document(update).get("disambiguatedPaths") or {}
     for kind, name in _parts(update):
         given = paths.get(name)
         parts = [str(part) for part in given] if given else name.split(".")
@@ -196,7 +194,7 @@ def _touched(update: bytes) -> Iterator[str]:
 
 
 def _parts(update: bytes) -> Iterator[tuple[str, str]]:
-    raw = RawBSONDocument(update, _RAW)
+    raw = raw_document(update)
     yield from (("set", name) for name in raw.get("updatedFields") or ())
     yield from (("removed", name) for name in raw.get("removedFields") or ())
     yield from (("truncated", array["field"]) for array in raw.get("truncatedArrays") or ())

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import PyMongoError
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import LAST_KEY, row_key
 from changefeed.errors import DuplicateId, InvariantError, SourceUnavailable
 from changefeed.table import TableName, TableSchema, TableSize
@@ -42,7 +42,6 @@ from source.tables.chunks import (
 )
 
 _MOST_DOCUMENTS = 5_000
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 class OwnedChunk:
@@ -97,7 +96,7 @@ class OwnedChunk:
         with owned_find(
             self._clients,
             self._chunk.table,
-            {"filter": RawBSONDocument(LAST_KEY.raw, _RAW)},
+            {"filter": raw_document(LAST_KEY.raw)},
             not_before=beside.at_ts,
             most=_MOST_DOCUMENTS,
             beside=beside,
@@ -152,9 +151,9 @@ class OwnedChunk:
         arguments: dict[str, Any] = {"hint": {"_id": 1}}
         range = self._chunk.range
         if range.lower is not None:
-            arguments["min"] = RawBSONDocument(range.lower.raw, _RAW)
+            arguments["min"] = raw_document(range.lower.raw)
         if range.upper is not None:
-            arguments["max"] = RawBSONDocument(range.upper.raw, _RAW)
+            arguments["max"] = raw_document(range.upper.raw)
         return arguments
 
 
@@ -200,7 +199,7 @@ def _given_on(batches: Iterator[list[bytes]]) -> Generator[list[bytes], None, bo
 
 
 def _id(document: bytes) -> Any:
-    return RawBSONDocument(key_of(document), _RAW)["_id"]
+    return raw_document(key_of(document))["_id"]
 
 
 def _order(document: bytes) -> Any:

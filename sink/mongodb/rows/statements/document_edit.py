@@ -16,17 +16,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.bson_bytes import ARRAY, DOCUMENT, NULL, elements
+from changefeed.documents.document import raw_document
 from changefeed.errors import InvariantError
 
 DocumentPath: TypeAlias = tuple[str | int, ...]
 """Names of fields, and indexes of arrays. A number without a disambiguation is `Unclear`."""
 _Paths: TypeAlias = Mapping[str, list[str | int]]
 _T = TypeVar("_T")
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _UPDATED = b"updatedFields"
 _NO_UPDATE = b"\x05\0\0\0\0"
 
@@ -278,7 +277,7 @@ def _edits(update: bytes) -> Iterator[tuple[DocumentPath, Edit]]:
             (name.decode(), _RawValue(kind, update, at, end))
             for name, kind, at, end in elements(update, spans[_UPDATED][1])
         ]
-    return edits_of(RawBSONDocument(update, _RAW), values)
+    return edits_of(raw_document(update), values)
 
 
 def _shaped(node: EditNode, value: _Opened | None) -> bool:

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
-_LOOSE = _RAW.with_options(unicode_decode_error_handler="replace")
+from changefeed.documents.document import RAW, raw_document
+
+_LOOSE = RAW.with_options(unicode_decode_error_handler="replace")
 _KIND, _NAMED_ZERO = 0x11, bytes(9)
 """The type byte of a timestamp; and the end of its name, followed by a zero value."""
 _ZERO = Timestamp(0, 0)
@@ -46,6 +46,4 @@ def exact_insert(
     key: Mapping[str, Any], document: bytes, *, sharded: bool
 ) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     """The query and the update of an upsert. Only a router needs the shard key in the query."""
-    return {**key, **_NOTHING} if sharded else _NOTHING, [
-        {"$replaceWith": {"$literal": RawBSONDocument(document, _RAW)}}
-    ]
+    return {**key, **_NOTHING} if sharded else _NOTHING, [{"$replaceWith": {"$literal": raw_document(document)}}]

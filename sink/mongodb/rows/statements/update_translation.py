@@ -44,6 +44,7 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
+from changefeed.documents.document import RAW
 from sink.mongodb.rows.statements.document_edit import (
     DocumentPath,
     Edit,
@@ -59,7 +60,6 @@ from sink.mongodb.rows.statements.document_edit import (
 Expression: TypeAlias = Any
 """An aggregation expression: any BSON value."""
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _UPDATED_FIELDS = b"\x03updatedFields\x00"
 _FIELDS_AT = 4 + len(_UPDATED_FIELDS)
@@ -100,8 +100,8 @@ _Child: TypeAlias = EditNode | SetField | RemoveField | _Part
 def translate(description: bytes, *, first: bool = False) -> TranslatedUpdate | None:
     """`first`: the document is what the source's was. Then a new field is not there, and `$set` appends it."""
     if (operators := plain_sets(description)) is not None:
-        return TranslatedUpdate(RawBSONDocument(operators, _RAW))
-    raw = RawBSONDocument(description, _RAW)
+        return TranslatedUpdate(RawBSONDocument(operators, RAW))
+    raw = RawBSONDocument(description, RAW)
     updated: Mapping[str, Any] = raw.get("updatedFields") or {}
     removed: list[str] = raw.get("removedFields") or []
     special = raw.get("truncatedArrays") or raw.get("disambiguatedPaths")
