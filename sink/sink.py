@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.row_key import KeyRange
+from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.records.status import LetterTotals
 from changefeed.records.sync_point import PartResult, SyncPoint
@@ -158,65 +159,67 @@ class TaskTerms:
 
 
 class Sink(Protocol):
-    every_change: bool
+    """What a kind of sink says nothing about is as here: it stores rows as they come, and has nothing else."""
+
+    every_change: bool = False
     """It takes each change by itself, with what the source says about it, and a copy apart from the changes. Otherwise it takes their effect: changes of a
     row may become one, and what a copy has read already may be left out.
     """
-    takes_late_ddl: bool
+    takes_late_ddl: bool = True
     """A DDL may come after rows of later changes."""
-    commit_seconds: int | None
+    commit_seconds: int | None = None
     """How long a window spans at least, and is committed then. None: rows are seen when they are written."""
 
     @property
     def whole_keys(self) -> bool:
         """Whether rows are found by their whole keys, not by `_id` alone. Waits for the sink."""
-        ...
+        return False
 
     def check(self) -> None:
         """Raises if it cannot be reached."""
-        ...
+        return
 
-    def obstacles(self, tables: Collection[TableName]) -> Iterator[str]:
+    def obstacles(self, tables: Collection[TableName]) -> Iterator[str]:  # noqa: ARG002 - here and below: for who overrides it
         """Why a changefeed with these tables cannot begin here. `tables`: their names downstream."""
-        ...
+        return iter(())
 
-    def claim(self, life: str, at: Position, tables: NamedTables, permit: Permit) -> None:
+    def claim(self, life: str, at: Position, tables: NamedTables, permit: Permit) -> None:  # noqa: ARG002
         """Makes the sink this changefeed's. When it begins there, with its first tables. If that fails, it is called again, for a later place."""
-        ...
+        return
 
-    def confirm(self, life: str) -> None:
+    def confirm(self, life: str) -> None:  # noqa: ARG002
         """Raises if the sink is not this changefeed's."""
-        ...
+        return
 
     def ddl(self, life: str, permit: Permit) -> DdlApplier: ...
 
-    def copy_log(self, life: str, permit: Permit) -> CopyLog | None:
+    def copy_log(self, life: str, permit: Permit) -> CopyLog | None:  # noqa: ARG002
         """None: copies are seen by their rows alone."""
-        ...
+        return None
 
-    def marks(self, life: str, permit: Permit) -> Marks | None:
+    def marks(self, life: str, permit: Permit) -> Marks | None:  # noqa: ARG002
         """None: the sink has no watermarks."""
-        ...
+        return None
 
-    def leftovers(self, life: str) -> Sweeper | None:
+    def leftovers(self, life: str) -> Sweeper | None:  # noqa: ARG002
         """None: nothing is left of what was not committed."""
-        ...
+        return None
 
-    def open_letters(self, before: LetterTotals) -> LetterTotals:
+    def open_letters(self, before: LetterTotals) -> LetterTotals:  # noqa: ARG002
         """How many rows are refused. `before`: the last result. Waits for the sink."""
-        ...
+        return LetterTotals()
 
-    def forget_letters(self, table: TableId, permit: Permit) -> None:
+    def forget_letters(self, table: TableId, permit: Permit) -> None:  # noqa: ARG002
         """Drops the letters of a table that is about to be copied: they are about rows of an earlier copy."""
-        ...
+        return
 
-    def principals(self, permit: Permit) -> PrincipalTarget | None:
+    def principals(self, permit: Permit) -> PrincipalTarget | None:  # noqa: ARG002
         """None: the sink has no users."""
-        ...
+        return None
 
-    def sync_target(self, permit: Permit) -> SyncTarget | None:
+    def sync_target(self, permit: Permit) -> SyncTarget | None:  # noqa: ARG002
         """None: it cannot be read as of a time of the past."""
-        ...
+        return None
 
     def writer(self, task: TaskTerms) -> RowWriter: ...
 
@@ -226,4 +229,4 @@ class Sink(Protocol):
 
     def committer(self, life: str, epoch: int) -> Committer:
         """Only of a sink with `commit_seconds`."""
-        ...
+        raise InvariantError(f"{type(self).__name__}: epoch {epoch} of {life} wants to commit, and it needs no commit")

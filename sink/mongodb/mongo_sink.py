@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -11,7 +11,6 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration, OnDivergence, OnOccupied, OnRejected
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import InvariantError
-from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.records.status import LetterTotals
 from changefeed.records.sync_point import PartResult, SyncPoint
@@ -29,9 +28,8 @@ from sink.mongodb.principals import TargetPrincipals
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.mongodb.sync_marks import SyncMarks
-from sink.receipt import Committer
 from sink.row import TargetTable
-from sink.sink import Marked, NamedTables, Permit, SourceFacts, TaskTerms
+from sink.sink import Marked, Permit, Sink, SourceFacts, TaskTerms
 
 _RETRY_FOR = timedelta(seconds=30)
 """A slow sink needs most of it for one large batch."""
@@ -44,12 +42,11 @@ def renewed_client(uri: ConnectionUri, files: SecretFiles | None) -> Renewed[Clo
     return Renewed[Closable](uri, connect, files)
 
 
-class MongoSink:
-    """What it does without `client` is connected with the credentials of that moment."""
+class MongoSink(Sink):
+    """What it does without `client` is connected with the credentials of that moment. Several changefeeds may write to one MongoDB, so nobody claims it.
 
-    every_change = False
-    takes_late_ddl = True
-    commit_seconds: int | None = None
+    What is in the way of a changefeed is found with its user's privileges, by the checks before a start.
+    """
 
     def __init__(self, configuration: Configuration, source: SourceFacts | None, client: Client | None) -> None:
         """`client` stays open, and is not closed here."""
@@ -67,15 +64,6 @@ class MongoSink:
         with self._connected() as client:
             is_sharded(client)
 
-    def obstacles(self, tables: Collection[TableName]) -> Iterator[str]:  # noqa: ARG002 - those of a MongoDB need its user's privileges, which the checks before a start read
-        return iter(())
-
-    def claim(self, life: str, at: Position, tables: NamedTables, permit: Permit) -> None:
-        """Several changefeeds may write to one MongoDB."""
-
-    def confirm(self, life: str) -> None:
-        """As above."""
-
     def ddl(self, life: str, permit: Permit) -> DdlApplier:  # noqa: ARG002 - it is not claimed
         ttl, source = self._configuration.ddl.ttl, self._source
         if self._client is not None:
@@ -87,15 +75,6 @@ class MongoSink:
             return MongoDdlApplier(connect(uri), permit=permit, ttl=ttl, source_release=release, layout_of=layout_of)
 
         return _RenewedDdlApplier(self._configuration.sink, opened)
-
-    def copy_log(self, life: str, permit: Permit) -> None:
-        """Its tables show how far their copies are."""
-
-    def marks(self, life: str, permit: Permit) -> None:
-        """It has no watermarks."""
-
-    def leftovers(self, life: str) -> None:
-        """It needs no commit."""
 
     def open_letters(self, before: LetterTotals) -> LetterTotals:
         if self._configuration.dead_letter is None:
@@ -133,11 +112,6 @@ class MongoSink:
             kept=shared or self._configuration.on_occupied is OnOccupied.KEEP,
             permit=task.permit,
             options=self._writer_options(task),
-        )
-
-    def committer(self, life: str, epoch: int) -> Committer:
-        raise InvariantError(
-            f"{self._configuration.sink}: epoch {epoch} of {life} wants to commit, and a MongoDB needs no commit"
         )
 
     def _kept_client(self) -> Client:

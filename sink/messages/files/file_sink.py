@@ -18,8 +18,7 @@ from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import KeyRange
 from changefeed.event import RowTally
 from changefeed.position import Position
-from changefeed.records.status import LetterTotals
-from changefeed.table import TableId, TableName
+from changefeed.table import TableName
 from credentials.secret_files import SecretFiles
 from sink.messages.files.data_files import Encoder, Origin, RowFiles, data_format, data_writer
 from sink.messages.files.directory import open_store
@@ -27,19 +26,17 @@ from sink.messages.files.feed_log import FeedIdentity, FileCommitter, FileDdlApp
 from sink.messages.files.store import RETRIES, Store
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
-from sink.sink import NamedTables, Permit, TaskTerms
+from sink.sink import NamedTables, Permit, Sink, TaskTerms
 
 
-class FileSink:
+class FileSink(Sink):
     every_change = True
-    takes_late_ddl = True
-    whole_keys = False
 
     def __init__(self, feed: str, options: FileSinkOptions, files: SecretFiles | None) -> None:
         self._feed = feed
         self._options = options
         self._store = open_store(options.place, files)
-        self.commit_seconds: int | None = options.commit_seconds
+        self.commit_seconds = options.commit_seconds
 
     def check(self) -> None:
         self._store.check()
@@ -64,18 +61,6 @@ class FileSink:
 
     def leftovers(self, life: str) -> FileLeftovers:
         return FileLeftovers(self._identity(life), self._store)
-
-    def open_letters(self, before: LetterTotals) -> LetterTotals:  # noqa: ARG002 - it refuses no row
-        return LetterTotals()
-
-    def forget_letters(self, table: TableId, permit: Permit) -> None:
-        """As above."""
-
-    def principals(self, permit: Permit) -> None:
-        """It has no users."""
-
-    def sync_target(self, permit: Permit) -> None:
-        """It has no snapshots."""
 
     def writer(self, task: TaskTerms) -> FileRowWriter:
         return FileRowWriter(self._feed, self._options, self._store, task.epoch, task.permit)

@@ -18,10 +18,9 @@ from functools import partial
 from typing import Any
 
 from changefeed.config.sinks.kafka_options import Existing, KafkaSinkOptions
-from changefeed.errors import InvariantError, SluiceError, TargetOccupied
+from changefeed.errors import SluiceError, TargetOccupied
 from changefeed.position import Position
-from changefeed.records.status import LetterTotals
-from changefeed.table import TableId, TableName
+from changefeed.table import TableName
 from credentials.secret_files import SecretFiles
 from sink.messages.files.directory import open_store
 from sink.messages.formats import message_format
@@ -34,17 +33,14 @@ from sink.messages.kafka.topic_admin import AskedTopic, Topic, TopicAdmin, may_w
 from sink.messages.kafka.topics import Topics
 from sink.messages.message_format import KeyedMessage
 from sink.messages.row_message import VERSION
-from sink.receipt import Committer
 from sink.row import TargetTable
-from sink.sink import NamedTables, Permit, TaskTerms
+from sink.sink import NamedTables, Permit, Sink, TaskTerms
 from sluice_client.pos import pos_of
 
 
-class KafkaSink:
+class KafkaSink(Sink):
     every_change = True
     takes_late_ddl = False
-    commit_seconds: int | None = None
-    whole_keys = False
 
     def __init__(self, feed: str, options: KafkaSinkOptions, files: SecretFiles | None) -> None:
         self._feed = feed
@@ -80,21 +76,6 @@ class KafkaSink:
     def marks(self, life: str, permit: Permit) -> KafkaMarks:
         return KafkaMarks(self._sender(life, permit), self._format, self._options.partitions)
 
-    def leftovers(self, life: str) -> None:
-        """What is in a topic counts."""
-
-    def open_letters(self, before: LetterTotals) -> LetterTotals:  # noqa: ARG002 - large rows apart, it refuses none
-        return LetterTotals()
-
-    def forget_letters(self, table: TableId, permit: Permit) -> None:
-        """As above."""
-
-    def principals(self, permit: Permit) -> None:
-        """It has no users of the source."""
-
-    def sync_target(self, permit: Permit) -> None:
-        """It has no snapshots."""
-
     def writer(self, task: TaskTerms) -> KafkaRowWriter:
         """Without the epoch: what a zombie sends is a repeat."""
         place = str(self._options)
@@ -106,11 +87,6 @@ class KafkaSink:
 
     def loader(self, table: TargetTable, task: TaskTerms, *, once: bool, shared: bool = False) -> KafkaDocumentLoader:  # noqa: ARG002 - a repeat does no harm
         return KafkaDocumentLoader(self.writer(task), self._format, RowTopics(self._options), table)
-
-    def committer(self, life: str, epoch: int) -> Committer:
-        raise InvariantError(
-            f"{self._options}: epoch {epoch} of {life} wants to commit, and rows in Kafka need no commit"
-        )
 
     def _claim(self, life: str) -> FeedClaim:
         return FeedClaim(feed=self._feed, life=life, options=self._options)
