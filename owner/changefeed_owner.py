@@ -47,7 +47,7 @@ from coordination.view import View
 from owner import etcd_view
 from owner.background import Background
 from owner.chores import PrincipalCopy, SinkChores, SourceChores
-from owner.connections import ChangefeedSink, OwnerTerm
+from owner.connections import OwnerTerm
 from owner.ddl.execution import Apply, Observe, RecordExecuting, Refuse, translated
 from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier
@@ -98,15 +98,15 @@ class ChangefeedOwner:
         self._lifecycles = Lifecycles(self._random)
         self._writer = ChangefeedWriter(term.store, term.layout, id)
         life = f"{term.layout.cluster}/{created_rev}"
-        self._sink = ChangefeedSink(term.connections.open_sink(configuration), configuration, life, term.permit)
+        self._sink = term.connections.open_sink(configuration, life, term.permit)
         self._source = term.connections.acquire(configuration.source, capture)
         self._background = Background(term.wake)
         self._jobs = self._new_jobs()
         self._classifier = DdlClassifier(
             filter=configuration.filter,
             routes=configuration.routes,
-            background_indexes=configuration.ddl.async_indexes and self._sink.sink.takes_late_ddl,
-            shard_keys=capture is not Capture.SHARD_OPLOGS or self._sink.sink.every_change,
+            background_indexes=configuration.ddl.async_indexes and self._sink.takes_late_ddl,
+            shard_keys=capture is not Capture.SHARD_OPLOGS or self._sink.every_change,
         )
         self._memory = OwnerMemory()
         self._gone_at: dict[NodeId, float] = {}
@@ -124,7 +124,7 @@ class ChangefeedOwner:
 
     def _new_jobs(self) -> DdlJobs:
         in_flight = partial(self._term.in_flight.call, self._id)
-        return DdlJobs(self._sink.open, self._translated, self._term.wake, in_flight)
+        return DdlJobs(self._sink.ddl, self._translated, self._term.wake, in_flight)
 
     def _translated(self, record: DdlRecord) -> DownstreamDdl:
         assert self._memory.tables is not None

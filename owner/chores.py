@@ -17,10 +17,10 @@ from changefeed.records.status import LetterTotals
 from changefeed.table import TableId, TableName
 from changefeed.users import PrincipalChanges, PrincipalNames, Principals
 from owner.background import Background, Chore, logged
-from owner.connections import ChangefeedSink, SourceConnection
+from owner.connections import SourceConnection
 from sink.ddl import DropTables
 from sink.receipt import CommitCounts
-from sink.sink import PrincipalTarget
+from sink.sink import PrincipalTarget, Sink
 
 _HEARTBEAT_SECONDS = 10.0
 _NOTE_SECONDS = 1.0
@@ -91,7 +91,7 @@ class SourceChores:
 class SinkChores:
     """For one owner's term of one changefeed."""
 
-    def __init__(self, id: ChangefeedId, sink: ChangefeedSink, background: Background) -> None:
+    def __init__(self, id: ChangefeedId, sink: Sink, background: Background) -> None:
         self._sink = sink
         self._background = background
         self._log = _log.bind(changefeed=id)
@@ -155,7 +155,7 @@ class SinkChores:
         """
         counted_at, before = self._letters.answer or (None, recorded)
         due = counted_at != rejected or before.count > 0
-        self._letters.tick(lambda: (rejected, self._sink.letters(before)), wanted=due)
+        self._letters.tick(lambda: (rejected, self._sink.open_letters(before)), wanted=due)
         return self._letters.answer and self._letters.answer[1]
 
     def dropped(self, names: Sequence[TableName]) -> bool:
@@ -178,7 +178,7 @@ class SinkChores:
 
     def _drop(self, names: Sequence[TableName]) -> bool:
         drop = DropTables(names=tuple(names))
-        with closing(self._sink.open()) as sink:
+        with closing(self._sink.ddl()) as sink:
             sink.apply(drop, sink.observe(drop.names))
         return True
 

@@ -1,6 +1,6 @@
 """`OwnerTerm`: what all changefeeds share while one node is the owner, and `Connections`: their sources and sinks.
 
-Each source cluster is connected once and shared by its changefeeds. Only the methods of `SourceConnection` and `ChangefeedSink` wait for a
+Each source cluster is connected once and shared by its changefeeds. Only the methods of `SourceConnection` and `Sink` wait for a
 cluster: a cluster that does not answer must not delay the owner's tick, which also serves the changefeeds of other clusters.
 """
 
@@ -22,7 +22,6 @@ from changefeed.errors import FencedError
 from changefeed.event import DdlEvent
 from changefeed.position import Position, Window
 from changefeed.records.requests import ChangefeedId
-from changefeed.records.status import LetterTotals
 from changefeed.records.sync_point import PartResult, PassPlace, SyncPoint
 from changefeed.table import TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout, as_shown
@@ -34,9 +33,8 @@ from credentials.clients import Renewed
 from credentials.secrets import expanded
 from owner.ddl.feed import DdlFeed
 from owner.ddl.jobs import InFlightDdl
-from sink.ddl import DdlApplier
 from sink.opening import open_sink
-from sink.sink import Marks, Permit, PrincipalTarget, Sink, SourceFacts, Sweeper, SyncTarget
+from sink.sink import Permit, Sink, SourceFacts
 from source.connection import connect as connect_to_source
 from source.connection import deployment_of, is_config_server
 from source.ddl_watch import DdlWatch
@@ -147,9 +145,9 @@ class Connections:
             del self._shared[uri.reference, capture]
         threading.Thread(target=shared.source.close, name="source-close", daemon=True).start()
 
-    def open_sink(self, configuration: Configuration) -> Sink:
+    def open_sink(self, configuration: Configuration, life: str, permit: Permit) -> Sink:
         facts = SourceFacts(release=partial(_release_of, configuration), layout_of=partial(_layout_of, configuration))
-        return open_sink(configuration, source=facts)
+        return open_sink(configuration, source=facts, life=life, permit=permit)
 
 
 def _release_of(configuration: Configuration) -> tuple[int, int]:
@@ -163,40 +161,6 @@ def _layout_of(configuration: Configuration, schema: TableSchema) -> TableLayout
     with closing(connect_to_source(expanded(configuration.source), capture=None)) as client:
         layout = read_layout(client, schema) if is_config_server(client) else None
         return as_shown(layout, configuration.columns_of(schema.name))
-
-
-@dataclass(frozen=True, slots=True)
-class ChangefeedSink:
-    """The sink of one changefeed. `life`: differs for each changefeed that was ever created, even under one id. `permit`: that of the owner's term."""
-
-    sink: Sink
-    configuration: Configuration
-    life: str
-    permit: Permit
-
-    def open(self) -> DdlApplier:
-        return self.sink.ddl(self.life, self.permit)
-
-    def claim(self, at: Position, tables: Iterable[TableSchema]) -> None:
-        """Makes it this changefeed's. `at`, `tables`: where and with which the changefeed begins. Waits for the sink."""
-        route = self.configuration.routes.target
-        self.sink.claim(self.life, at, [(table, route(table.name)) for table in tables], self.permit)
-
-    def marks(self) -> Marks | None:
-        return self.sink.marks(self.life, self.permit)
-
-    def leftovers(self) -> Sweeper | None:
-        return self.sink.leftovers(self.life)
-
-    def letters(self, before: LetterTotals) -> LetterTotals:
-        """Returns how many rows are refused. `before`: the last result. Waits for the sink."""
-        return self.sink.open_letters(before)
-
-    def principals(self) -> PrincipalTarget | None:
-        return self.sink.principals(self.permit)
-
-    def sync_target(self) -> SyncTarget | None:
-        return self.sink.sync_target(self.permit)
 
 
 @dataclass(frozen=True, slots=True)

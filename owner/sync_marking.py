@@ -15,7 +15,7 @@ from changefeed.records.sync_point import SyncPoint, SyncPoints
 from changefeed.table import TableId, TableName
 from coordination import failpoint
 from owner.background import Background, Chore, logged
-from owner.connections import ChangefeedSink, Compare
+from owner.connections import Compare
 from owner.continuous_check import ContinuousCheck
 from owner.decision.state import published
 from owner.decision.sync_hold import (
@@ -31,7 +31,7 @@ from owner.decision.sync_hold import (
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.owner_memory import OwnerMemory
-from sink.sink import Marked
+from sink.sink import Marked, Sink
 
 _RECORD_SECONDS = 1.0
 _NOTES_FOR = timedelta(seconds=5)
@@ -47,7 +47,7 @@ class SyncMarking:
         self,
         id: ChangefeedId,
         configuration: Configuration,
-        sink: ChangefeedSink,
+        sink: Sink,
         background: Background,
         writer: ChangefeedWriter,
         compare: Compare | None = None,

@@ -35,7 +35,7 @@ from changefeed.records.requests import Reroute
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableKind, TableName, TableSchema, definition_of, identified
 from owner.background import Background
-from owner.connections import ChangefeedSink, SourceConnection
+from owner.connections import SourceConnection
 from owner.ddl.stragglers import nameless
 from owner.decision.state import published
 from owner.etcd_view import OwnerView
@@ -49,6 +49,7 @@ from schema_store.definition import new_uuid
 from schema_store.rewind import rewound
 from schema_store.store import SchemaStore
 from sink.ddl import DropTables
+from sink.sink import Sink
 from source.tables.catalog import CatalogReading
 
 _log = structlog.get_logger()
@@ -61,7 +62,7 @@ class TableStarts:
         self,
         configuration: Configuration,
         source: SourceConnection,
-        sink: ChangefeedSink,
+        sink: Sink,
         writer: ChangefeedWriter,
         background: Background,
         lifecycles: Lifecycles,
@@ -72,7 +73,7 @@ class TableStarts:
         self._writer = writer
         self._background = background
         self._lifecycles = lifecycles
-        self._renames = TargetRenames(sink.open, writer, background)
+        self._renames = TargetRenames(sink.ddl, writer, background)
         self._tables: tuple[
             Mapping[TableId, TableSchema], Mapping[Position, DdlRecord], Filter | None, Sequence[TableSchema]
         ] = ({}, {}, None, ())
@@ -101,10 +102,11 @@ class TableStarts:
         beginning = begin(self._source, self._configuration, resume_from)
         check_names(self._configuration.routes, beginning.tables)
         tables = [replace(table, copied=beginning.copied) for table in beginning.tables]
-        self._sink.claim(beginning.position, tables)
+        route = self._configuration.routes.target
+        self._sink.claim(beginning.position, [(table, route(table.name)) for table in tables])
         if not beginning.copied:
             return beginning
-        make_views(tables, self._configuration, self._sink.open)
+        make_views(tables, self._configuration, self._sink.ddl)
         return replace(beginning, tables=self._to_copy(tables))
 
     def fresh_status(self, known: OwnerView, *, run: int) -> ChangefeedStatus:
@@ -221,10 +223,10 @@ class TableStarts:
             patterns, position, known.bases, records, found, anew=free | copied, without_name=taken
         )
         if left := abandoned_copies(patterns, living, free | copied):
-            with closing(self._sink.open()) as sink:
+            with closing(self._sink.ddl()) as sink:
                 sink.apply(DropTables(names=left), sink.observe(left))
-        remake_views(places, status.routes or routes, known.info.reroute, asked, self._sink.open)
-        make_views(change.taken_in, asked, self._sink.open)
+        remake_views(places, status.routes or routes, known.info.reroute, asked, self._sink.ddl)
+        make_views(change.taken_in, asked, self._sink.ddl)
         return replace(change, taken_in=self._to_copy(change.taken_in))
 
     def _to_copy(self, tables: Sequence[TableSchema]) -> tuple[TableSchema, ...]:

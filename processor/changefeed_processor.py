@@ -65,21 +65,21 @@ class ChangefeedProcessor:
         self._log = _log.bind(changefeed=id, node=session.node)
         self._orders = stored.orders
         self._following = Following(lanes=Lanes.empty(stored.orders.barrier.position))
-        sink = open_sink(self._configuration)
+        life = f"{session.layout.cluster}/{stored.info_rev}"
+        sink = open_sink(self._configuration, life=life)
         self._copies = TableCopies(id, session.layout, session.setup.lanes, apart=sink.every_change)
         self._copies_written = False
         self._schemas = FollowedSchemas(id, session.layout)
-        life = f"{session.layout.cluster}/{stored.info_rev}"
         self._contexts = JobContexts(id, life, session)
-        self._jobs = RunningJobs(session, JobRuns(session, self._open_commits(sink, life)), self._log)
+        self._jobs = RunningJobs(session, JobRuns(session, self._open_commits(sink)), self._log)
         self._repaired: set[str] = set()
         """The repair requests that were carried out, as long as they are in etcd."""
         self._reports = NodeReports(session.store, session.layout, id, session.node)
 
-    def _open_commits(self, sink: Sink, life: str) -> Commits | None:
+    def _open_commits(self, sink: Sink) -> Commits | None:
         if sink.commit_seconds is None:
             return None
-        return Commits(sink.committer(life, self._session.store.epoch), every_seconds=sink.commit_seconds)
+        return Commits(sink.committer(self._session.store.epoch), every_seconds=sink.commit_seconds)
 
     def serves(self, stored: ProcessorView) -> bool:
         """False once the changefeed was restarted or created again: state from before does not count for it."""

@@ -12,11 +12,11 @@ from changefeed.table import TableName
 from sink.ddl import DownstreamDdl, Skip
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
-from sink.sink import Permit, Sink, TaskTerms
+from sink.sink import Sink, TaskTerms
 
 
 class BlackholeSink(Sink):
-    def ddl(self, life: str, permit: Permit) -> BlackholeDdlApplier:  # noqa: ARG002 - nothing is written
+    def ddl(self) -> BlackholeDdlApplier:
         return BlackholeDdlApplier()
 
     def writer(self, task: TaskTerms) -> BlackholeRowWriter:  # noqa: ARG002 - nothing is written

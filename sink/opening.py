@@ -13,6 +13,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.sinks.file_options import FileSinkOptions
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.uri import ConnectionUri
+from changefeed.errors import InvariantError
 from credentials.clients import Closable, Renewed
 from credentials.secret_files import SecretFiles
 from credentials.secrets import expanded
@@ -20,7 +21,11 @@ from sink.blackhole import BlackholeSink
 from sink.messages.files.file_sink import FileSink
 from sink.mongodb.connection import Client, connect, impatient
 from sink.mongodb.mongo_sink import MongoSink, renewed_client
-from sink.sink import Sink, SourceFacts
+from sink.sink import Permit, Sink, SourceFacts
+
+
+def _never() -> float:
+    raise InvariantError("a sink that was opened to be looked at writes nothing")
 
 
 def open_sink(
@@ -29,6 +34,8 @@ def open_sink(
     *,
     source: SourceFacts | None = None,
     kept: Closable | None = None,
+    life: str = "",
+    permit: Permit = _never,
 ) -> Sink:
     """Reaches nothing yet. `files`: from which credentials may be read, if not those that this process was started with.
 
@@ -37,13 +44,13 @@ def open_sink(
     uri = configuration.sink.reference
     match configuration.sink.scheme:
         case "mongodb" | "mongodb+srv":
-            return MongoSink(configuration, source, cast("Client | None", kept))
+            return MongoSink(configuration, source, cast("Client | None", kept), permit)
         case "file" | "s3":
-            return FileSink(configuration.id, FileSinkOptions.parse(uri), files)
+            return FileSink(configuration.id, FileSinkOptions.parse(uri), files, life, permit)
         case "kafka":
             from sink.messages.kafka.kafka_sink import KafkaSink  # noqa: PLC0415 - it loads the client of Kafka, which takes time and memory
 
-            return KafkaSink(configuration.id, KafkaSinkOptions.parse(uri), files)
+            return KafkaSink(configuration.id, KafkaSinkOptions.parse(uri), files, life, permit)
         case _:
             return BlackholeSink()
 

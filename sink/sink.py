@@ -6,8 +6,8 @@
     the processor            committer, if the sink has `commit_seconds`
     a task of Spark          confirm, check, writer, loader, ddl, copy_log, forget_letters
 
-`life` differs for each changefeed that was ever created, even under one id. `permit` raises, or returns no time, when nothing may be written
-any more.
+A sink is opened for one `life`, which differs for each changefeed that was ever created, even under one id, and with the `permit` of an owner's
+term or a task: it raises, or returns no time, when nothing may be written any more.
 """
 
 from __future__ import annotations
@@ -150,7 +150,6 @@ class TaskTerms:
 
     epoch: int
     """That of the task's node."""
-    permit: Permit
     turns: Turns | None = None
     fetch: FetchRow | None = None
     """Without it no row is read from the source, so none is repaired."""
@@ -183,25 +182,25 @@ class Sink(Protocol):
         """Why a changefeed with these tables cannot begin here. `tables`: their names downstream."""
         return iter(())
 
-    def claim(self, life: str, at: Position, tables: NamedTables, permit: Permit) -> None:  # noqa: ARG002
+    def claim(self, at: Position, tables: NamedTables) -> None:  # noqa: ARG002
         """Makes the sink this changefeed's. When it begins there, with its first tables. If that fails, it is called again, for a later place."""
         return
 
-    def confirm(self, life: str) -> None:  # noqa: ARG002
+    def confirm(self) -> None:
         """Raises if the sink is not this changefeed's."""
         return
 
-    def ddl(self, life: str, permit: Permit) -> DdlApplier: ...
+    def ddl(self) -> DdlApplier: ...
 
-    def copy_log(self, life: str, permit: Permit) -> CopyLog | None:  # noqa: ARG002
+    def copy_log(self) -> CopyLog | None:
         """None: copies are seen by their rows alone."""
         return None
 
-    def marks(self, life: str, permit: Permit) -> Marks | None:  # noqa: ARG002
+    def marks(self) -> Marks | None:
         """None: the sink has no watermarks."""
         return None
 
-    def leftovers(self, life: str) -> Sweeper | None:  # noqa: ARG002
+    def leftovers(self) -> Sweeper | None:
         """None: nothing is left of what was not committed."""
         return None
 
@@ -209,15 +208,15 @@ class Sink(Protocol):
         """How many rows are refused. `before`: the last result. Waits for the sink."""
         return LetterTotals()
 
-    def forget_letters(self, table: TableId, permit: Permit) -> None:  # noqa: ARG002
+    def forget_letters(self, table: TableId) -> None:  # noqa: ARG002
         """Drops the letters of a table that is about to be copied: they are about rows of an earlier copy."""
         return
 
-    def principals(self, permit: Permit) -> PrincipalTarget | None:  # noqa: ARG002
+    def principals(self) -> PrincipalTarget | None:
         """None: the sink has no users."""
         return None
 
-    def sync_target(self, permit: Permit) -> SyncTarget | None:  # noqa: ARG002
+    def sync_target(self) -> SyncTarget | None:
         """None: it cannot be read as of a time of the past."""
         return None
 
@@ -227,6 +226,6 @@ class Sink(Protocol):
         """`once`: no document may be sent twice. `shared`: other tables of the source have this name downstream, too."""
         ...
 
-    def committer(self, life: str, epoch: int) -> Committer:
+    def committer(self, epoch: int) -> Committer:
         """Only of a sink with `commit_seconds`."""
-        raise InvariantError(f"{type(self).__name__}: epoch {epoch} of {life} wants to commit, and it needs no commit")
+        raise InvariantError(f"{type(self).__name__}: epoch {epoch} wants to commit, and it needs no commit")

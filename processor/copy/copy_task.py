@@ -114,7 +114,7 @@ def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
             ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
             loader = resources.loader(step.schema, once=False)
             prepare(creation, resources.ddl, loader, step.before, ours=ours)
-            resources.forget_letters(step.schema.id)
+            resources.sink.forget_letters(step.schema.id)
             return resources.source.divide(step.schema)
         case CopyChunk():
             return _copy(resources, step, creation)

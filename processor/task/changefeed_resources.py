@@ -64,7 +64,7 @@ class ChangefeedResources:
         as_written = configuration.model_copy(
             update={"sink": ends.uris.sink}
         )  # the URI in a context may lack its options
-        self.sink = open_sink(as_written, context.secret_files, kept=ends.connection)
+        self.sink = open_sink(as_written, context.secret_files, kept=ends.connection, life=context.life, permit=permit)
         reading = read_options(configuration)
         self.rows = self.source.rows(
             context.schemas.names(),
@@ -87,7 +87,6 @@ class ChangefeedResources:
         self.source_rows = SourceRows(self.source, context.schemas, self.row_filter, columns_of)
         self._terms = TaskTerms(
             epoch=context.fence.epoch,
-            permit=permit,
             turns=turns,
             fetch=self.source_rows.fetch,
             several_shards=context.capture is Capture.SHARD_OPLOGS,
@@ -117,14 +116,11 @@ class ChangefeedResources:
     @cached_property
     def ddl(self) -> DdlApplier:
         """For the tables of initial copies; all other DDL is the owner's."""
-        return self.sink.ddl(self.context.life, self._permit)
+        return self.sink.ddl()
 
     @cached_property
     def copy_log(self) -> CopyLog | None:
-        return self.sink.copy_log(self.context.life, self._permit)
-
-    def forget_letters(self, table: TableId) -> None:
-        self.sink.forget_letters(table, self._permit)
+        return self.sink.copy_log()
 
     def sole(self, job: LaneJob, copied: Container[TableId], table: TableId) -> SoleTable | None:
         """For a job that is one task. A copy writes rows of its table, too.
@@ -172,7 +168,7 @@ class ChangefeedResources:
     def check_reachable(self) -> None:
         """Raises if the source, the sink or etcd does not answer here."""
         self.source.check()
-        self.sink.confirm(self.context.life)
+        self.sink.confirm()
         self.sink.check()
         self._permit()
 

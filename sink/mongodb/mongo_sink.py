@@ -48,9 +48,12 @@ class MongoSink(Sink):
     What is in the way of a changefeed is found with its user's privileges, by the checks before a start.
     """
 
-    def __init__(self, configuration: Configuration, source: SourceFacts | None, client: Client | None) -> None:
+    def __init__(
+        self, configuration: Configuration, source: SourceFacts | None, client: Client | None, permit: Permit
+    ) -> None:
         """`client` stays open, and is not closed here."""
         self._configuration = configuration
+        self._permit = permit
         self._source = source
         self._client = client
 
@@ -64,8 +67,8 @@ class MongoSink(Sink):
         with self._connected() as client:
             is_sharded(client)
 
-    def ddl(self, life: str, permit: Permit) -> DdlApplier:  # noqa: ARG002 - it is not claimed
-        ttl, source = self._configuration.ddl.ttl, self._source
+    def ddl(self) -> DdlApplier:
+        permit, ttl, source = self._permit, self._configuration.ddl.ttl, self._source
         if self._client is not None:
             return MongoDdlApplier(self._client, permit=permit, ttl=ttl)
         release = source.release if source is not None else None
@@ -83,21 +86,21 @@ class MongoSink(Sink):
         with self._connected() as client:
             return StoredLetters(client, box).open(before)
 
-    def forget_letters(self, table: TableId, permit: Permit) -> None:
+    def forget_letters(self, table: TableId) -> None:
         if (box := self._letter_box) is not None:
             with self._connected() as client:
-                StoredLetters(client, box).forget(table, permit)
+                StoredLetters(client, box).forget(table, self._permit)
 
-    def principals(self, permit: Permit) -> _RenewedPrincipals:
-        return _RenewedPrincipals(self._configuration.sink, permit)
+    def principals(self) -> _RenewedPrincipals:
+        return _RenewedPrincipals(self._configuration.sink, self._permit)
 
-    def sync_target(self, permit: Permit) -> _RenewedSyncMarks:
-        return _RenewedSyncMarks(self._configuration, permit)
+    def sync_target(self) -> _RenewedSyncMarks:
+        return _RenewedSyncMarks(self._configuration, self._permit)
 
     def writer(self, task: TaskTerms) -> MongoRowWriter:
         return MongoRowWriter(
             self._kept_client(),
-            permit=task.permit,
+            permit=self._permit,
             turns=task.turns,
             options=self._writer_options(task),
             fetch=task.fetch,
@@ -110,7 +113,7 @@ class MongoSink(Sink):
             table=table,
             once=once,
             kept=shared or self._configuration.on_occupied is OnOccupied.KEEP,
-            permit=task.permit,
+            permit=self._permit,
             options=self._writer_options(task),
         )
 

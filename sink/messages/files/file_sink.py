@@ -32,9 +32,13 @@ from sink.sink import NamedTables, Permit, Sink, TaskTerms
 class FileSink(Sink):
     every_change = True
 
-    def __init__(self, feed: str, options: FileSinkOptions, files: SecretFiles | None) -> None:
+    def __init__(
+        self, feed: str, options: FileSinkOptions, files: SecretFiles | None, life: str, permit: Permit
+    ) -> None:
         self._feed = feed
         self._options = options
+        self._permit = permit
+        self._identity = FeedIdentity(feed=feed, life=life)
         self._store = open_store(options.place, files)
         self.commit_seconds = options.commit_seconds
 
@@ -45,34 +49,33 @@ class FileSink(Sink):
         if not self._store.empty():
             yield f"sink: {self._store} is not empty; name an empty directory or prefix, one for each changefeed"
 
-    def claim(self, life: str, at: Position, tables: NamedTables, permit: Permit) -> None:  # noqa: ARG002 - a commit describes its tables
-        self._identity(life).claim(self._store)
+    def claim(self, at: Position, tables: NamedTables) -> None:  # noqa: ARG002 - a commit describes its tables
+        self._identity.claim(self._store)
 
-    def confirm(self, life: str) -> None:
-        self._identity(life).confirm(self._store)
+    def confirm(self) -> None:
+        self._identity.confirm(self._store)
 
-    def ddl(self, life: str, permit: Permit) -> FileDdlApplier:  # noqa: ARG002 - what comes late is the same file
-        return FileDdlApplier(self._identity(life), self._store)
+    def ddl(self) -> FileDdlApplier:
+        """Without the permit: what comes late is the same file."""
+        return FileDdlApplier(self._identity, self._store)
 
     copy_log = ddl
 
-    def marks(self, life: str, permit: Permit) -> FileMarks:  # noqa: ARG002 - what comes late is true
-        return FileMarks(self._identity(life), self._store)
+    def marks(self) -> FileMarks:
+        """Without the permit: what comes late is true."""
+        return FileMarks(self._identity, self._store)
 
-    def leftovers(self, life: str) -> FileLeftovers:
-        return FileLeftovers(self._identity(life), self._store)
+    def leftovers(self) -> FileLeftovers:
+        return FileLeftovers(self._identity, self._store)
 
     def writer(self, task: TaskTerms) -> FileRowWriter:
-        return FileRowWriter(self._feed, self._options, self._store, task.epoch, task.permit)
+        return FileRowWriter(self._feed, self._options, self._store, task.epoch, self._permit)
 
     def loader(self, table: TargetTable, task: TaskTerms, *, once: bool, shared: bool = False) -> FileDocumentLoader:  # noqa: ARG002 - a file that is not committed is not seen
-        return FileDocumentLoader(self._feed, self._options, self._store, task.epoch, table, task.permit)
+        return FileDocumentLoader(self._feed, self._options, self._store, task.epoch, table, self._permit)
 
-    def committer(self, life: str, epoch: int) -> FileCommitter:
-        return FileCommitter(self._identity(life), self._store, epoch)
-
-    def _identity(self, life: str) -> FeedIdentity:
-        return FeedIdentity(feed=self._feed, life=life)
+    def committer(self, epoch: int) -> FileCommitter:
+        return FileCommitter(self._identity, self._store, epoch)
 
 
 class FileRowWriter:

@@ -42,8 +42,12 @@ class KafkaSink(Sink):
     every_change = True
     takes_late_ddl = False
 
-    def __init__(self, feed: str, options: KafkaSinkOptions, files: SecretFiles | None) -> None:
+    def __init__(
+        self, feed: str, options: KafkaSinkOptions, files: SecretFiles | None, life: str, permit: Permit
+    ) -> None:
         self._feed = feed
+        self._permit = permit
+        self._claim = FeedClaim(feed=feed, life=life, options=options)
         self._options = options
         self._clients = partial(kafka_clients, options, files)
         self._admin = TopicAdmin(self._clients, options)
@@ -58,41 +62,38 @@ class KafkaSink(Sink):
     def obstacles(self, tables: Collection[TableName]) -> Iterator[str]:
         return kafka_obstacles(self._options, self._clients, tables)
 
-    def claim(self, life: str, at: Position, tables: NamedTables, permit: Permit) -> None:
+    def claim(self, at: Position, tables: NamedTables) -> None:
         if self._claims is not None:
             self._claims.check()
-        self._claim(life).claim(self._clients, permit)
-        self.ddl(life, permit).begin(tables)
-        self._claim(life).begin(self._clients, permit, at)
+        self._claim.claim(self._clients, self._permit)
+        self.ddl().begin(tables)
+        self._claim.begin(self._clients, self._permit, at)
 
-    def confirm(self, life: str) -> None:
-        self._claim(life).confirm(self._clients)
+    def confirm(self) -> None:
+        self._claim.confirm(self._clients)
 
-    def ddl(self, life: str, permit: Permit) -> KafkaDdlApplier:
-        return KafkaDdlApplier(self._sender(life, permit), self._format)
+    def ddl(self) -> KafkaDdlApplier:
+        return KafkaDdlApplier(self._sender(), self._format)
 
     copy_log = ddl
 
-    def marks(self, life: str, permit: Permit) -> KafkaMarks:
-        return KafkaMarks(self._sender(life, permit), self._format, self._options.partitions)
+    def marks(self) -> KafkaMarks:
+        return KafkaMarks(self._sender(), self._format, self._options.partitions)
 
-    def writer(self, task: TaskTerms) -> KafkaRowWriter:
-        """Without the epoch: what a zombie sends is a repeat."""
+    def writer(self, task: TaskTerms) -> KafkaRowWriter:  # noqa: ARG002 - what a zombie sends is a repeat
         place = str(self._options)
         recorded = partial(FeedTopic(self._clients, self._options).topic_ids, self._feed)
         facts = TopicFacts(self._admin, place, self._options.partitions, recorded)
         large = LargeRows(self._options.large, self._claims, facts, place)
-        sender = Sender(self._clients, place, task.permit)
+        sender = Sender(self._clients, place, self._permit)
         return KafkaRowWriter(self._format, RowTopics(self._options), facts, large, sender)
 
     def loader(self, table: TargetTable, task: TaskTerms, *, once: bool, shared: bool = False) -> KafkaDocumentLoader:  # noqa: ARG002 - a repeat does no harm
         return KafkaDocumentLoader(self.writer(task), self._format, RowTopics(self._options), table)
 
-    def _claim(self, life: str) -> FeedClaim:
-        return FeedClaim(feed=self._feed, life=life, options=self._options)
-
-    def _sender(self, life: str, permit: Permit) -> OwnerSender:
-        return OwnerSender(self._clients, self._options, permit, (self._feed, life), in_band=self._format.in_band)
+    def _sender(self) -> OwnerSender:
+        feed = self._feed, self._claim.life
+        return OwnerSender(self._clients, self._options, self._permit, feed, in_band=self._format.in_band)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,13 +48,11 @@ from tests.component.sink.vocabulary import (
 _BEGUN, _COPIED = (described(A),), (described(A, copied=True),)
 
 
-def _permit() -> float:
-    return 60.0
-
-
 @dataclass(frozen=True, slots=True)
 class Messages:
     sink: FileSink | KafkaSink
+    sink_of: Callable[[str], FileSink | KafkaSink]
+    """Of another life of the changefeed."""
     claim: Callable[..., None]
     open_reader: Callable[[], FeedReader]
     close_reader: Callable[[Any], None]
@@ -70,7 +68,7 @@ class Messages:
         since: Position | None = None,
     ) -> None:
         """What a task writes of these tables, and its processor commits. `since`: where a table begins within the window."""
-        run = self.sink.writer(TaskTerms(epoch=epoch, permit=_permit)).begin(lambda _: False)
+        run = self.sink.writer(TaskTerms(epoch=epoch)).begin(lambda _: False)
         run.prepare(changes, replay=False)()
         ranges = {schema.id: Window(since or moment(start), moment(end)) for schema, _ in tables or _BEGUN}
         self._commit(Commit(ranges=ranges, files=tuple(run.settle().receipts), tables=tables or _BEGUN), epoch)
@@ -89,19 +87,18 @@ class Messages:
         """Documents that were read between `at` and `until`, for the copy that began at `start`, as the table was there."""
         self.ddl.begin(tables)
         at = ClusterTime(at, 1) if isinstance(at, int) else at
-        task = TaskTerms(epoch=epoch, permit=_permit)
-        loader = self.sink.loader(replace(target(A, name), version=moment(start)), task, once=False)
+        loader = self.sink.loader(replace(target(A, name), version=moment(start)), TaskTerms(epoch=epoch), once=False)
         loader.load(list(map(bson.encode, documents)), at)
         receipt = CopyReceipt(table=A, start=moment(start), after=at, until=until or at, files=loader.finish())
         self._commit(Commit(ranges={}, copies=(receipt,)), epoch)
 
     def _commit(self, commit: Commit, epoch: int) -> None:
         if self.sink.commit_seconds is not None:
-            self.sink.committer(LIFE, epoch).commit(commit)
+            self.sink.committer(epoch).commit(commit)
 
     @property
     def ddl(self) -> FileDdlApplier | KafkaDdlApplier:
-        return self.sink.ddl(LIFE, _permit)
+        return self.sink.ddl()
 
     def copied(self, start: int, at: int) -> None:
         """The copy that began at `start` is complete; what changed from `at` on fits it."""
@@ -121,7 +118,7 @@ class Messages:
     def mark(self, at: int, *, a: int | None = None, b: int | None = None) -> None:
         """`a`, `b`: how far tables A and B are, if they are behind."""
         behind = {table: moment(place) for table, place in ((A, a), (B, b)) if place is not None}
-        self.sink.marks(LIFE, _permit).mark(moment(at), behind, list(map(named, "abz")))
+        self.sink.marks().mark(moment(at), behind, list(map(named, "abz")))
 
     def reader(self) -> FeedReader:
         self.opened.append(self.open_reader())
@@ -141,12 +138,16 @@ class Messages:
 
 def filed(uri: str) -> Messages:
     options = FileSinkOptions.parse(uri)
-    sink = FileSink("orders", options, None)
+
+    def opened(life: str) -> FileSink:
+        return FileSink("orders", options, None, life, lambda: 60.0)
 
     def claim(*tables: tuple[TableSchema, TableName], life: str = LIFE) -> None:
-        sink.claim(life, begin_of(tables), tables, _permit)
+        opened(life).claim(begin_of(tables), tables)
 
-    return Messages(sink, claim, lambda: Reader(FeedDirectory(open_store(options.place))), lambda _: None)
+    return Messages(
+        opened(LIFE), opened, claim, lambda: Reader(FeedDirectory(open_store(options.place))), lambda _: None
+    )
 
 
 def in_topics(broker: KafkaBroker, query: str = "partitions=2") -> Messages:
@@ -157,4 +158,4 @@ def in_topics(broker: KafkaBroker, query: str = "partitions=2") -> Messages:
         assert reader.identity() == ("orders", LIFE)
         return reader
 
-    return Messages(feed.sink, feed.claim, reader, KafkaReader.close)
+    return Messages(feed.sink, feed.sink_of, feed.claim, reader, KafkaReader.close)

@@ -384,10 +384,10 @@ def test_a_place_is_that_of_one_life_of_a_changefeed(messages: Messages) -> None
     assert list(messages.sink.obstacles([named("a")])) == []
     for _ in range(2):
         messages.claim(described())
-    messages.sink.confirm("c/1")
+    messages.sink.confirm()
     messages.window(100, 110, [insert(A, 101, 1)])
     assert len(list(messages.sink.obstacles([named("a")]))) == 1
     with pytest.raises(TargetOccupied):
         messages.claim(described(), life="c/2")
     with pytest.raises(TargetOccupied):
-        messages.sink.confirm("c/2")
+        messages.sink_of("c/2").confirm()

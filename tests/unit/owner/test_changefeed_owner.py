@@ -172,7 +172,7 @@ class Owner:
             ),
             release=lambda *_: None,
             compare=None,
-            open_sink=lambda _: SimpleNamespace(
+            open_sink=lambda *_: SimpleNamespace(
                 takes_late_ddl=True,
                 marks=lambda *_: self.marks,
                 ddl=lambda *_: self.target,

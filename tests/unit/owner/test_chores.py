@@ -18,7 +18,8 @@ from changefeed.records.status import LetterTotals
 from changefeed.table import TableId, TableName
 from owner.background import Chore
 from owner.chores import SinkChores, SourceChores
-from owner.connections import ChangefeedSink, SourceConnection
+from owner.connections import SourceConnection
+from sink import sink as ports
 from sink.ddl import DownstreamDdl
 from sink.receipt import CommitCounts
 from tests.unit.owner.at_once import AtOnce
@@ -199,7 +200,7 @@ class Sink:
         self.dropped: list[DownstreamDdl] = []
         self.reports: list[PositionReport] = []
         self._marked, self._swept = marked, swept
-        self.chores = SinkChores(FEED, cast("ChangefeedSink", self), self.background)
+        self.chores = SinkChores(FEED, cast("ports.Sink", self), self.background)
 
     def marks(self) -> Any:
         return self if self._marked else None
@@ -207,7 +208,7 @@ class Sink:
     def leftovers(self) -> Any:
         return self if self._swept else None
 
-    def open(self) -> Any:
+    def ddl(self) -> Any:
         return self
 
     def _ask(self) -> None:
@@ -231,7 +232,7 @@ class Sink:
         self.gone.append([epoch for epoch in range(5) if gone(epoch)])
         return 0
 
-    def letters(self, _: LetterTotals) -> LetterTotals:
+    def open_letters(self, _: LetterTotals) -> LetterTotals:
         self.asked += 1
         self._ask()
         return self.found

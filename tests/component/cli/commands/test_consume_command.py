@@ -26,7 +26,7 @@ def feed(kafka: KafkaBroker) -> KafkaFeed:
 
 
 def _mark(feed: KafkaFeed, at: int) -> None:
-    feed.sink.marks("c/1", feed.permit).mark(moment(at), {}, [TableName("shop", "a")])
+    feed.sink.marks().mark(moment(at), {}, [TableName("shop", "a")])
 
 
 def _consumed(feed: KafkaFeed, *arguments: str) -> list[str]:

@@ -35,13 +35,19 @@ class KafkaFeed:
         uri = f"kafka://{user}{self.broker.bootstrap}/{self.prefix}?{query}"
         self.options = KafkaSinkOptions.parse(uri)
         self.topics = Topics(self.options)
-        self.sink = KafkaSink("orders", self.options, None)
-        self.writer = self.sink.writer(TaskTerms(epoch=7, permit=self.permit))
+        self.sink = self.sink_of(LIFE)
+        self.writer = self.sink.writer(TaskTerms(epoch=7))
+
+    def sink_of(self, life: str) -> KafkaSink:
+        return KafkaSink("orders", self.options, None, life, self._permitted)
+
+    def _permitted(self) -> float:
+        return self.permit()
 
     def claim(self, *tables: tuple[TableSchema, TableName], life: str = LIFE) -> None:
         """Returns when the brokers show who leads the topics: for a moment after they are made, nobody does."""
         begun = tables or [described()]
-        self.sink.claim(life, begin_of(begun), begun, self.permit)
+        self.sink_of(life).claim(begin_of(begun), begun)
         self.shown([self.topics.of(name) for table, name in begun if table.kind is not TableKind.VIEW])
 
     def shown(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:

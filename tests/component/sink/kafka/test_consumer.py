@@ -37,7 +37,7 @@ from tests.until import PATIENCE_SECONDS, until
 
 
 def _mark(feed: KafkaFeed, at: int) -> None:
-    feed.sink.marks(LIFE, feed.permit).mark(moment(at), {}, [named("a")])
+    feed.sink.marks().mark(moment(at), {}, [named("a")])
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def test_rules_send_tables_elsewhere_and_a_reader_with_the_same_uri_finds_them(k
     feed = KafkaFeed(kafka, "topics=shop.a:{prefix}.one:table&partitions=3")
     feed.claim(described(A), described(B, "b"))
     feed.window([insert(A, 101 + n, n) for n in range(9)] + [insert(B, 111 + n, n, "b") for n in range(9)])
-    feed.sink.marks(LIFE, feed.permit).mark(moment(130), {}, [named("a"), named("b")])
+    feed.sink.marks().mark(moment(130), {}, [named("a"), named("b")])
     with _reader(feed) as reader:
         shown = _shown(reader)
         assert shown[-18:] == [f"i{n}@{at + n}" for at in (101, 111) for n in range(9)]

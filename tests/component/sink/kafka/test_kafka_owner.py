@@ -21,7 +21,7 @@ from sink.messages.kafka.owner_log import KafkaMarks
 from sink.messages.kafka.topic_admin import Topic, TopicAdmin
 from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.kafka.seen import Seen, seen
-from tests.component.sink.vocabulary import LIFE, A, B, described, insert, moment
+from tests.component.sink.vocabulary import A, B, described, insert, moment
 
 _NOTHING = Observation(tables={})
 _ONE, _OTHER, _VIEW = TableName("shop", "a"), TableName("shop", "z"), TableName("shop", "v")
@@ -34,7 +34,7 @@ def _record(type: DdlType, at: int, table: TableId = A, **more: Any) -> DdlRecor
 
 
 def _apply(feed: KafkaFeed, ddl: DownstreamDdl, record: DdlRecord) -> str:
-    return feed.sink.ddl("c/1", feed.permit).apply(ddl, _NOTHING, record)
+    return feed.sink.ddl().apply(ddl, _NOTHING, record)
 
 
 def _said(feed: KafkaFeed, *names: TableName) -> list[Seen]:
@@ -139,7 +139,7 @@ class _Clock:
 
 
 def _marks(feed: KafkaFeed, clock: _Clock) -> KafkaMarks:
-    return KafkaMarks(feed.sink._sender(LIFE, feed.permit), feed.sink._format, feed.options.partitions, monotonic=clock)
+    return KafkaMarks(feed.sink._sender(), feed.sink._format, feed.options.partitions, monotonic=clock)
 
 
 def _marked(feed: KafkaFeed) -> Counter[int]:

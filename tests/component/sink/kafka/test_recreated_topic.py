@@ -72,11 +72,11 @@ def _topic(messages: Messages) -> str:
 
 def test_its_table_is_refused_until_it_is_copied_again(kafka: KafkaBroker, messages: Messages) -> None:
     assert isinstance(messages.sink, KafkaSink)
-    known = messages.sink.writer(TaskTerms(epoch=7, permit=lambda: 60.0))
+    known = messages.sink.writer(TaskTerms(epoch=7))
     known.begin(lambda _: False).prepare([insert(A, 102, 1)], replay=False)()
     _create_again(kafka, messages)
     known._facts._checked_at.clear()  # as half a minute later
-    for writer in (known, messages.sink.writer(TaskTerms(epoch=8, permit=lambda: 60.0))):
+    for writer in (known, messages.sink.writer(TaskTerms(epoch=8))):
         with pytest.raises(MessagesLost, match=r"was deleted and created again.*sluice table recopy") as lost:
             writer.begin(lambda _: False).prepare([insert(A, 111, 1)], replay=False)()
         assert lost.value.table == A
