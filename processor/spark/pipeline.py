@@ -149,18 +149,18 @@ class Pipeline:
         if len(cuts) > 1 and not self._spark.divides():
             cuts = [scan]
         with self._broadcast(shared) as broadcast:
+
+            def job() -> JobOutcome:
+                return self._spark.run_one(group, partial(replicate_window, broadcast(), spec))
+
             if len(cuts) > 1:
                 with self._beside(len(cuts)):
                     outcome = self._run_wide(shared.context, broadcast(), spec, cuts)
             elif spec.default and self._stays is not None:
-
-                def job() -> JobOutcome:
-                    return self._run_narrow(group, broadcast(), spec)
-
                 outcome = self._stays.run(shared.context, spec, broadcast, job)
             else:
                 with self._beside(1):
-                    outcome = self._run_narrow(group, broadcast(), spec)
+                    outcome = job()
         outcome.took = timedelta(seconds=time.monotonic() - begun_at)
         errors = [outcome.error.code] if outcome.error else []
         failpoint.reach("window_ended", shared.context.changefeed, *outcome.rows.tally.applied, *errors)
@@ -178,9 +178,6 @@ class Pipeline:
         group = _copy_group(shared, attempt)
         with self._beside(1), self._broadcast(shared) as broadcast:
             answers = self._spark.run_one(group, partial(run_copy_steps, broadcast(), steps, attempt))
-        for answer in answers:
-            if isinstance(answer, ErrorReport):
-                _expect_one_attempt(answer)
         failpoint.reach("chunks_read", shared.context.changefeed)
         return answers
 
@@ -224,11 +221,6 @@ class Pipeline:
     def _beside(self, tasks: int) -> AbstractContextManager[None]:
         return self._stays.beside(tasks) if self._stays is not None else nullcontext()
 
-    def _run_narrow(self, group: Group, handle: BroadcastContext, spec: JobSpec) -> JobOutcome:
-        outcome = self._spark.run_one(group, partial(replicate_window, handle, spec))
-        _expect_one_attempt(outcome.error)
-        return outcome
-
     def _run_wide(self, context: JobContext, handle: BroadcastContext, spec: JobSpec, cuts: list[Window]) -> JobOutcome:
         group, buckets = self.group(context, spec), context.configuration.pipeline.parallelism
         divided = divided_tables(spec, context)
@@ -240,8 +232,6 @@ class Pipeline:
             partial(apply_bucket, handle, spec, in_order=not divided),
             partial(divide_tables, buckets) if divided else None,
         )
-        for part in parts:
-            _expect_one_attempt(part.error)
         return together(parts)
 
 
@@ -253,12 +243,6 @@ def _copy_group(shared: SharedContext, attempt: str) -> Group:
 def _shared(step: CopyChunk, executors: int) -> CopyChunk:
     """Executors know nothing of each other: each has an equal part of its node's share."""
     return replace(step, limit_share=step.limit_share / executors)
-
-
-def _expect_one_attempt(error: ErrorReport | None) -> None:
-    """A repeated task reports this error. Its first attempt may still be running, so the job has not ended: raise instead of answering."""
-    if error is not None and error.code == PipelineUnavailable.code:
-        raise PipelineUnavailable(error.message)
 
 
 def _read(

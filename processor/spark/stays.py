@@ -99,12 +99,7 @@ class Stay:
     @staticmethod
     def _never_connected(departure: Departure) -> JobOutcome | None:
         """The task has ended without the window, so nothing of the window was applied."""
-        error = departure.error
-        if error is None:
-            return None
-        if error.code == PipelineUnavailable.code:
-            raise PipelineUnavailable(error.message)
-        return JobOutcome(error=error)
+        return None if departure.error is None else JobOutcome(error=departure.error)
 
 
 class Stays:
