@@ -88,7 +88,7 @@ class ChangefeedProcessor:
     def wound_up(self) -> bool:
         """Cancels the running jobs. Returns whether all jobs and copy tasks have ended."""
         self.cancel()
-        return not self._jobs.has_windows and not self._copies.has_running
+        return not self._jobs.has_running
 
     def due_at(self, now: float) -> float:
         """When a tick is needed although nothing changes in etcd."""
@@ -230,7 +230,7 @@ class ChangefeedProcessor:
 
     def _take_finished(self, orders: Orders, now: float) -> None:
         if (look := self._jobs.take_look()) is not None:
-            self._following = self._following.looked(orders, look.future.result(), now=now)
+            self._following = self._following.looked(orders, look.result(), now=now)
         for ended in self._jobs.take_windows():
             outcome, number = ended.outcome, ended.number
             if outcome.error is not None:

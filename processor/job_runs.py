@@ -72,11 +72,9 @@ class Jobs(Protocol):
         """Whether a task reaches everything that the changefeed's windows need."""
         ...
 
-    def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
-        """Spark ends the window's tasks, and kills the Python workers that do not end by themselves."""
+    def cancel(self, shared: SharedContext, attempt: str) -> None:
+        """Spark ends the attempt's tasks, and kills the Python workers that do not end by themselves."""
         ...
-
-    def cancel_copy(self, shared: SharedContext, attempt: str) -> None: ...
 
 
 class JobFigures(Protocol):

@@ -27,32 +27,23 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class RunningWindow:
-    spec: JobSpec
-    shared: SharedContext
-    future: Future[JobOutcome]
-    begun_at: float
+class RunningTask:
+    """A window, if it has a `spec`, or steps of copies."""
 
-
-@dataclass(slots=True)
-class RunningCopy:
-    attempt: str
-    steps: Sequence[CopyStep]
     shared: SharedContext
-    future: Future[CopyAnswers]
+    future: Future[Any]
     begun_at: float
+    spec: JobSpec | None = None
+    steps: Sequence[CopyStep] = ()
 
     @property
-    def indexes(self) -> bool:
-        return any(isinstance(step, IndexTable) for step in self.steps)
+    def watched(self) -> bool:
+        """Not one that builds indexes."""
+        return not self.future.done() and not any(isinstance(step, IndexTable) for step in self.steps)
 
-
-@dataclass(slots=True)
-class RunningLook:
-    """A task that finds out whether an error is over."""
-
-    shared: SharedContext
-    future: Future[ErrorReport | None]
+    @property
+    def patience(self) -> float:
+        return WINDOW_SECONDS if self.spec is not None else COPY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +63,10 @@ class RunningJobs:
         self.runs = runs
         self._lane_attempt = session.attempts.new()
         """Shared by the default lane's windows. They run one after another, so at most one window of the attempt is ever running."""
-        self._windows: dict[int, RunningWindow] = {}
-        self._copies: list[RunningCopy] = []
-        self._look: RunningLook | None = None
+        self._running: dict[str, RunningTask] = {}
+        """By their attempts."""
+        self._look: tuple[SharedContext, Future[ErrorReport | None]] | None = None
+        """The task that finds out whether an error is over."""
         self._overdue = Overdue()
         self._late: dict[str, Mapping[TableId, ErrorReport]] = {}
         """By the attempts of the jobs that take long."""
@@ -84,16 +76,16 @@ class RunningJobs:
 
     def begin_window(self, spec: JobSpec, shared: SharedContext) -> None:
         future = self._submitted(self.runs.window, shared, spec)
-        self._windows[spec.job.number] = RunningWindow(spec, shared, future, time.monotonic())
+        self._running[spec.attempt] = RunningTask(shared, future, time.monotonic(), spec=spec)
 
     def begin_copy(self, steps: Sequence[CopyStep], shared: SharedContext) -> Future[CopyAnswers]:
         attempt = self._session.attempts.new()
         future = self._submitted(self.runs.copy, shared, steps, attempt)
-        self._copies.append(RunningCopy(attempt, steps, shared, future, time.monotonic()))
+        self._running[attempt] = RunningTask(shared, future, time.monotonic(), steps=steps)
         return future
 
     def begin_look(self, shared: SharedContext) -> None:
-        self._look = RunningLook(shared, self._submitted(self.runs.look, shared))
+        self._look = shared, self._submitted(self.runs.look, shared)
 
     def _submitted(self, run: Callable[..., T], *inputs: object) -> Future[T]:
         future = self._session.threads.submit(run, *inputs)
@@ -107,35 +99,34 @@ class RunningJobs:
     @property
     def has_finished(self) -> bool:
         """Whether a window or the look has ended and waits to be taken."""
-        look = self._look is not None and self._look.future.done()
-        return look or any(window.future.done() for window in self._windows.values())
+        look = self._look is not None and self._look[1].done()
+        return look or any(task.spec is not None and task.future.done() for task in self._running.values())
 
     @property
-    def has_windows(self) -> bool:
-        """Whether a window is still running."""
-        return any(not window.future.done() for window in self._windows.values())
+    def has_running(self) -> bool:
+        """Whether a window or a copy is still running."""
+        return any(not task.future.done() for task in self._running.values())
 
     def used(self) -> list[SharedContext]:
-        """The contexts of the windows and of the look."""
-        looks = [self._look.shared] if self._look is not None else []
-        return [window.shared for window in self._windows.values()] + looks
+        looks = [self._look[0]] if self._look is not None else []
+        return [task.shared for task in self._running.values()] + looks
 
-    def take_look(self) -> RunningLook | None:
+    def take_look(self) -> Future[ErrorReport | None] | None:
         """The look, if it has ended."""
-        look = self._look
-        if look is None or not look.future.done():
+        if self._look is None or not self._look[1].done():
             return None
+        _, look = self._look
         self._look = None
         return look
 
     def take_windows(self) -> Iterator[EndedWindow]:
         """The windows that have ended."""
-        for number, window in list(self._windows.items()):
-            if window.future.done():
-                del self._windows[number]
-                if window.spec.default and window.future.exception() is not None:
+        for attempt, task in list(self._running.items()):
+            if task.spec is not None and task.future.done():
+                del self._running[attempt]
+                if task.spec.default and task.future.exception() is not None:
                     self._lane_attempt = self._session.attempts.new()
-                ended = self._ended(number, window.future)
+                ended = self._ended(task.spec.job.number, task.future)
                 self._tell_of(ended)
                 yield ended
 
@@ -168,11 +159,9 @@ class RunningJobs:
 
     def cancel(self) -> None:
         """Asks Spark to end the running jobs. Does not wait for them."""
-        for window in self._windows.values():
-            self._session.setup.jobs.cancel(window.shared, window.spec)
-        for copy in self._copies:
-            if not copy.future.done() and not copy.indexes:
-                self._session.setup.jobs.cancel_copy(copy.shared, copy.attempt)
+        for attempt, task in self._running.items():
+            if task.watched:
+                self._session.setup.jobs.cancel(task.shared, attempt)
 
     @property
     def next_at(self) -> float:
@@ -187,53 +176,39 @@ class RunningJobs:
 
     def watch(self, following: Following, orders: Orders, versions: SchemaVersions, now: float) -> None:
         """A job that is cancelled here ends with an error, once nothing of it can write any more."""
-        self._copies = [copy for copy in self._copies if not copy.future.done()]
-        windows = {window.spec.attempt: window for window in self._windows.values() if not window.future.done()}
-        copies = {copy.attempt: copy for copy in self._copies if not copy.indexes}
-        jobs = [_window_job(window, following, orders, now) for window in windows.values()]
-        jobs += [_copy_job(copy, following, orders) for copy in copies.values()]
+        self._running = {
+            attempt: task for attempt, task in self._running.items() if task.spec is not None or not task.future.done()
+        }
+        tasks = {attempt: task for attempt, task in self._running.items() if task.watched}
+        jobs = [_running_job(attempt, task, following, orders, now) for attempt, task in tasks.items()]
         self._overdue = self._overdue.next(jobs, now)
         for attempt in sorted(self._overdue.to_cancel):
             self._log.warning("job_cancelled", attempt=attempt, reason="it is not wanted any more, and does not end")
-            if attempt in windows:
-                self._session.setup.jobs.cancel(windows[attempt].shared, windows[attempt].spec)
-            else:
-                self._session.setup.jobs.cancel_copy(copies[attempt].shared, attempt)
+            self._session.setup.jobs.cancel(tasks[attempt].shared, attempt)
         self._late = {attempt: told for attempt, told in self._late.items() if attempt in self._overdue.late}
         for attempt in sorted(self._overdue.late - self._late.keys()):
-            if attempt in windows:
-                names = _names_in(windows[attempt], following.lanes, versions)
-                self._tell_late(attempt, "a window", WINDOW_SECONDS, names)
-            else:
-                names = {step.schema.id: step.schema.name for step in copies[attempt].steps}
-                self._tell_late(attempt, "a step of the copy", COPY_SECONDS, names)
-
-    def _tell_late(self, attempt: str, what: str, seconds: float, names: Mapping[TableId, TableName]) -> None:
-        self._late[attempt] = late_reports(what, seconds, names, datetime.now(UTC))
-        for error in islice(self._late[attempt].values(), 1):
-            self._log.warning("job_overdue", attempt=attempt, error=error.message)
+            task = tasks[attempt]
+            what, names = "a step of the copy", {step.schema.id: step.schema.name for step in task.steps}
+            if task.spec is not None:
+                what, names = "a window", _names_in(task.spec, following.lanes, versions)
+            self._late[attempt] = late_reports(what, task.patience, names, datetime.now(UTC))
+            for error in islice(self._late[attempt].values(), 1):
+                self._log.warning("job_overdue", attempt=attempt, error=error.message)
 
 
-def _window_job(window: RunningWindow, following: Following, orders: Orders, now: float) -> RunningJob:
-    job = RunningJob(
-        attempt=window.spec.attempt, begun_at=window.begun_at, patience=WINDOW_SECONDS, wanted=following.wanted(orders)
-    )
-    return replace(job, in_the_way=job.late(now) and following.in_the_way(orders, window.spec.job.number))
-
-
-def _copy_job(copy: RunningCopy, following: Following, orders: Orders) -> RunningJob:
+def _running_job(attempt: str, task: RunningTask, following: Following, orders: Orders, now: float) -> RunningJob:
+    wanted = following.wanted(orders)
+    job = RunningJob(attempt=attempt, begun_at=task.begun_at, patience=task.patience, wanted=wanted)
+    if not job.late(now):
+        return job
     leaving = following.lanes.leaving | orders.stops.keys()
-    return RunningJob(
-        attempt=copy.attempt,
-        begun_at=copy.begun_at,
-        patience=COPY_SECONDS,
-        wanted=following.wanted(orders),
-        in_the_way=any(step.schema.id in leaving for step in copy.steps),
-    )
+    copies = any(step.schema.id in leaving for step in task.steps)
+    window = task.spec is not None and following.in_the_way(orders, task.spec.job.number)
+    return replace(job, in_the_way=copies or window)
 
 
-def _names_in(window: RunningWindow, lanes: Lanes, versions: SchemaVersions) -> Mapping[TableId, TableName]:
-    job = next(job for job in lanes.running if job.number == window.spec.job.number)
+def _names_in(spec: JobSpec, lanes: Lanes, versions: SchemaVersions) -> dict[TableId, TableName]:
+    job = next(job for job in lanes.running if job.number == spec.job.number)
     tables = sorted(table for table in lanes.tables & (job.tables | job.own_windows.keys()) if job.of(table))
     found = ((table, versions.at(table, lanes.checkpoint_of(table))) for table in tables)
     return {table: schema.name for table, schema in found if schema is not None}

@@ -120,10 +120,6 @@ class TableCopies:
         return frozenset(self._begun)
 
     @property
-    def has_running(self) -> bool:
-        return any(not task.done() for task in self._tasks())
-
-    @property
     def has_finished(self) -> bool:
         """Whether a finished task waits to be collected."""
         return any(task.done() for task in self._tasks())

@@ -139,7 +139,7 @@ class Pipeline:
     def _window(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
         failpoint.reach("window_begins", shared.context.changefeed)
         begun_at = time.monotonic()
-        group = self.group(shared.context, spec)
+        group = _group(shared.context, spec.attempt)
         parallelism = shared.context.configuration.pipeline.parallelism
         if shared.context.configuration.apply_limit is not None:
             spec = replace(spec, limit_share=spec.limit_share / self._spark.executors())
@@ -175,7 +175,7 @@ class Pipeline:
         if shared.context.configuration.copy_limit is not None:
             among = self._spark.executors()
             steps = [_shared(step, among) if isinstance(step, CopyChunk) else step for step in steps]
-        group = _copy_group(shared, attempt)
+        group = _group(shared.context, attempt)
         with self._beside(1), self._broadcast(shared) as broadcast:
             answers = self._spark.run_one(group, partial(run_copy_steps, broadcast(), steps, attempt))
         failpoint.reach("chunks_read", shared.context.changefeed)
@@ -183,7 +183,7 @@ class Pipeline:
 
     def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
         """Whether a task reaches the source, the target and etcd; None if it does."""
-        group = Group(shared.context.changefeed, f"{shared.context.fence.run}-look")
+        group = _group(shared.context, attempt)
         with self._watched(), self._broadcast(shared) as broadcast:
             return self._spark.run_one(group, partial(look_around, broadcast(), attempt))
 
@@ -206,23 +206,16 @@ class Pipeline:
             shared.doubt(handles[-1])
             raise
 
-    def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
+    def cancel(self, shared: SharedContext, attempt: str) -> None:
         if self._stays is not None:
-            self._stays.cancel(spec)
-        self._spark.cancel(self.group(shared.context, spec))
-
-    def cancel_copy(self, shared: SharedContext, attempt: str) -> None:
-        self._spark.cancel(_copy_group(shared, attempt))
-
-    @staticmethod
-    def group(context: JobContext, spec: JobSpec) -> Group:
-        return Group(context.changefeed, f"{context.fence.run}-{spec.job.number}")
+            self._stays.cancel(attempt)
+        self._spark.cancel(_group(shared.context, attempt))
 
     def _beside(self, tasks: int) -> AbstractContextManager[None]:
         return self._stays.beside(tasks) if self._stays is not None else nullcontext()
 
     def _run_wide(self, context: JobContext, handle: BroadcastContext, spec: JobSpec, cuts: list[Window]) -> JobOutcome:
-        group, buckets = self.group(context, spec), context.configuration.pipeline.parallelism
+        group, buckets = _group(context, spec.attempt), context.configuration.pipeline.parallelism
         divided = divided_tables(spec, context)
         parts = self._spark.run_shuffled(
             group,
@@ -235,9 +228,9 @@ class Pipeline:
         return together(parts)
 
 
-def _copy_group(shared: SharedContext, attempt: str) -> Group:
-    """Of one task, so that it can be cancelled alone."""
-    return Group(shared.context.changefeed, f"{shared.context.fence.run}-copy-{attempt.rpartition('/')[2]}")
+def _group(context: JobContext, attempt: str) -> Group:
+    """Of one attempt, so that it can be cancelled alone."""
+    return Group(context.changefeed, f"{context.fence.run}-{attempt.rpartition('/')[2]}")
 
 
 def _shared(step: CopyChunk, executors: int) -> CopyChunk:

@@ -159,10 +159,10 @@ class Stays:
         finally:
             self._ended(window, found, stays=outcome is not None and outcome.error is None)
 
-    def cancel(self, spec: JobSpec) -> None:
-        """Ends the stay that runs the window. The task stops writing once it notices; the thread that waits for the window sees it as lost."""
+    def cancel(self, attempt: str) -> None:
+        """Ends the stay that runs a window of the attempt. The task stops writing once it notices; the thread that waits for the window sees it as lost."""
         with self._lock:
-            found = self._running.get(spec.attempt)
+            found = self._running.get(attempt)
         if found is not None:
             found.cancelled.set()
             self._give_up(found)

@@ -59,7 +59,7 @@ def _windows_are_reported_before_they_are_acknowledged() -> AbstractContextManag
     def run(self: Any, shared: Any, spec: Any) -> JobOutcome:
         handle = shared.through(self._spark)
         task = partial(replicate_window, handle, spec)
-        self._spark._begin(self.group(shared.context, spec), task)
+        self._spark._begin(processor.spark.pipeline._group(shared.context, spec.attempt), task)
         return JobOutcome()
 
     return patch.object(processor.spark.pipeline.Pipeline, "run", run)

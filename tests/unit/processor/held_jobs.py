@@ -96,10 +96,7 @@ class HeldJobs(Executor):
         self.looks += 1
         return self.unreached
 
-    def cancel(self, shared: SharedContext, spec: JobSpec) -> None:
-        self.cancelled.append(spec.attempt)
-
-    def cancel_copy(self, shared: SharedContext, attempt: str) -> None:
+    def cancel(self, shared: SharedContext, attempt: str) -> None:
         self.cancelled.append(attempt)
 
 
@@ -180,10 +177,8 @@ class Cluster:
         node = self._node
         assert node is not None
         jobs = node._jobs
-        for window in jobs._windows.values():
-            window.begun_at -= seconds
-        for copying in jobs._copies:
-            copying.begun_at -= seconds
+        for task in jobs._running.values():
+            task.begun_at -= seconds
         overdue = jobs._overdue
         since = {attempt: at - seconds for attempt, at in overdue.unwanted_since.items()}
         jobs._overdue = replace(overdue, unwanted_since=since)

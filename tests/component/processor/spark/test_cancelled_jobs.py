@@ -100,7 +100,7 @@ def test_a_held_window_that_is_cancelled_loses_its_worker_and_is_replayed(lane: 
     lane.write(10)
     spec = lane.spec()
     with HeldWorkers(holds, "window_read", "windowing") as held:
-        _killed(lambda: lane.begun(spec).result(), held.worker, lambda: lane.pipeline.cancel(lane.shared, spec))
+        _killed(lambda: lane.begun(spec).result(), held.worker, lambda: lane.pipeline.cancel(lane.shared, spec.attempt))
     lane.attempt = f"{lane.windowing.attempt}/1"
     lane.succeed(lane.spec(again=spec.job.window.start))
     assert lane.windowing.differences() == []
@@ -129,7 +129,7 @@ def test_a_held_copy_that_is_cancelled_loses_its_worker_and_others_go_on(lane: S
         [answer] = lane.pipeline.copy(shared, [Prepare(schema=schema, ours=True)], other)
         done.set()
         assert answer is not None
-        lane.pipeline.cancel_copy(shared, attempt)
+        lane.pipeline.cancel(shared, attempt)
 
     with HeldWorkers(holds, "chunk_loaded", windowing.database) as held:
         _killed(lambda: lane.pipeline.copy(shared, [chunk], attempt), held.worker, others_go_on)

@@ -117,7 +117,7 @@ def test_a_channel_cut_in_a_window_ends_what_its_task_writes(lane: StayingLane, 
 
 
 def test_a_cancelled_window_is_lost_at_once_and_writes_nothing(lane: StayingLane, holds: Path) -> None:
-    _lost(lane, holds, lambda spec: lane.pipeline.cancel(lane.shared, spec))
+    _lost(lane, holds, lambda spec: lane.pipeline.cancel(lane.shared, spec.attempt))
 
 
 def _lost(lane: StayingLane, holds: Path, lose: Callable[[JobSpec], None]) -> JobSpec:
