@@ -28,12 +28,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Protocol, TypeVar
 
 import structlog
 
-from changefeed.errors import InvariantError, RetryableError, SluiceError
+from changefeed.errors import InvariantError, RetryableError
 from changefeed.event import RowTally
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Position
@@ -46,12 +46,12 @@ from coordination.etcd.protocol import EtcdConfig, Put
 from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.task_fence import BUDGET
-from credentials.redaction import redacted
 from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep, ReadChunk
 from processor.lanes.lane_plan import LaneLimits
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import SharedContext
 from processor.task.job import JobContext, JobOutcome, JobSpec
+from processor.task.window_task import report_of
 from sink.receipt import Commit, Committer, CopyReceipt
 
 _RETRY = timedelta(milliseconds=500)
@@ -133,12 +133,8 @@ class JobRuns:
     def look(self, shared: SharedContext) -> ErrorReport | None:
         try:
             return self._jobs.look(shared, self._attempts.new())
-        except SluiceError as error:
-            return ErrorReport.of(error, datetime.now(UTC))
         except Exception as error:  # noqa: BLE001 - the edge of the look's thread: the error is returned as a report
-            _log.exception("look_failed")
-            bug = InvariantError(f"a look failed with {type(error).__name__}: {redacted(str(error))}")
-            return ErrorReport.of(bug, datetime.now(UTC))
+            return report_of(error, "look_failed")
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
         try:
@@ -149,12 +145,8 @@ class JobRuns:
             if self.commits is not None:
                 self.commits.chunks(shared.context, steps, answers)
             return answers  # noqa: TRY300 - what commits raises is an answer, too
-        except SluiceError as error:
-            return [ErrorReport.of(error, datetime.now(UTC))]
         except Exception as error:  # noqa: BLE001 - the edge of the copy's thread: the error is returned as a report
-            _log.exception("copy_steps_failed", steps=len(steps))
-            bug = InvariantError(f"a copy step failed with {type(error).__name__}: {redacted(str(error))}")
-            return [ErrorReport.of(bug, datetime.now(UTC))]
+            return [report_of(error, "copy_steps_failed", steps=len(steps))]
 
 
 class Attempts:

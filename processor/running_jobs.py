@@ -10,10 +10,8 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from changefeed.errors import InvariantError, SluiceError
 from changefeed.lifecycle import ErrorReport
 from changefeed.table import TableId, TableName
-from credentials.redaction import redacted
 from processor.copy.steps import CopyAnswers, CopyStep, IndexTable
 from processor.following import Following, Orders
 from processor.job_runs import JobRuns, ProcessorSession
@@ -21,6 +19,7 @@ from processor.lanes.lanes import Lanes
 from processor.overdue import COPY_SECONDS, MOST_REPORTED, WINDOW_SECONDS, Overdue, RunningJob, late_reports
 from processor.spark.pipeline import SharedContext
 from processor.task.job import JobOutcome, JobSpec
+from processor.task.window_task import report_of
 from schema_store.versions import SchemaVersions
 
 T = TypeVar("T")
@@ -133,14 +132,9 @@ class RunningJobs:
     def _ended(self, number: int, future: Future[JobOutcome]) -> EndedWindow:
         try:
             return EndedWindow(number, future.result(), of_a_task=True)
-        except SluiceError as error:
-            self._log.warning("job_failed", job=number, code=error.code, error=str(error))
-            report = ErrorReport.of(error, datetime.now(UTC))
         except Exception as error:  # noqa: BLE001 - the edge of the job's thread: the error is reported and the changefeed fails
-            self._log.exception("job_failed", job=number)
-            bug = InvariantError(f"a job failed with {type(error).__name__}: {redacted(str(error))}")
-            report = ErrorReport.of(bug, datetime.now(UTC))
-        return EndedWindow(number, JobOutcome(error=report), of_a_task=False)
+            report = report_of(error, "job_failed", job=number)
+            return EndedWindow(number, JobOutcome(error=report), of_a_task=False)
 
     def _tell_of(self, ended: EndedWindow) -> None:
         number, outcome, log = ended.number, ended.outcome, self._log

@@ -196,10 +196,9 @@ def answered(shared: Shared, spec: JobSpec, work: Callable[[ChangefeedResources]
         return JobOutcome(error=report_of(error))
 
 
-def report_of(error: Exception) -> ErrorReport:
-    if isinstance(error, SluiceError):
-        return ErrorReport.of(error, datetime.now(UTC))
-    _log.exception("task_failed")
-    return ErrorReport.of(
-        InvariantError(f"{type(error).__name__} in a task: {redacted(str(error))}"), datetime.now(UTC)
-    )
+def report_of(error: Exception, event: str = "task_failed", **facts: object) -> ErrorReport:
+    """What is not an error of ours is a bug. It is logged with its traceback, as `event`."""
+    if not isinstance(error, SluiceError):
+        _log.exception(event, **facts)
+        error = InvariantError(f"{type(error).__name__} in a task: {redacted(str(error))}")
+    return ErrorReport.of(error, datetime.now(UTC))
