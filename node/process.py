@@ -194,7 +194,7 @@ class NodeProcess:
         processor = None
         if self._watch is not None:
             limits = WindowLimits()
-            jobs = Pipeline(self._spark, limits, self._stays, self._watch)
+            jobs = Pipeline(self._spark, limits, self._watch, self._stays)
             setup = JobSetup(jobs=jobs, windows=limits, figures=self._metrics)
             processor = Processor(session, store, self._mirror, self._layout, self._etcd_config, setup)
         return Membership(

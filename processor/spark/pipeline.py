@@ -88,19 +88,15 @@ class SharedContext:
         if base is not None:
             base.hold()
         self._lock = threading.Lock()
-        self._handle: BroadcastContext | None = None
+        self.handle: BroadcastContext | None = None
+        """None: no job has needed it."""
 
     def through(self, spark: SparkRunner) -> BroadcastContext:
         with self._lock:
-            if self._handle is None:
+            if self.handle is None:
                 base, rest = self._base.through(spark), spark.broadcast(self.context.without_base())
-                self._handle = BroadcastContext(self.context.key, self._base.base.key, base, rest)
-            return self._handle
-
-    @property
-    def handle(self) -> BroadcastContext | None:
-        """None: no job has needed it."""
-        return self._handle
+                self.handle = BroadcastContext(self.context.key, self._base.base.key, base, rest)
+            return self.handle
 
     def doubt(self, handle: BroadcastContext | None) -> None:
         """Drops broadcasts whose JVM may be dead. If the JVM lives, other jobs may still use them; Spark removes them after these.
@@ -109,23 +105,21 @@ class SharedContext:
         """
         self._base.doubt(handle.base if handle is not None else None)
         with self._lock:
-            if self._handle is handle:
-                self._handle = None
+            if self.handle is handle:
+                self.handle = None
 
     def close(self) -> None:
         """No job uses it any more."""
         with self._lock:
-            if self._handle is not None:
-                self._handle.rest.destroy(blocking=False)
-                self._handle = None
+            if self.handle is not None:
+                self.handle.rest.destroy(blocking=False)
+                self.handle = None
         self._base.release()
 
 
 class Pipeline:
-    def __init__(
-        self, spark: SparkRunner, limits: WindowLimits, stays: Stays | None = None, watch: SparkWatch | None = None
-    ) -> None:
-        """Without `stays` each window is a job. `watch` learns how jobs end in Spark."""
+    def __init__(self, spark: SparkRunner, limits: WindowLimits, watch: SparkWatch, stays: Stays | None = None) -> None:
+        """`watch` learns how jobs end in Spark. Without `stays` each window is a job."""
         self._spark = spark
         self._limits = limits
         self._stays = stays
@@ -133,10 +127,6 @@ class Pipeline:
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
         """Blocks until the whole window is durable downstream, or returns the error of one of its tasks in the outcome."""
-        with self._watched():
-            return self._window(shared, spec)
-
-    def _window(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
         failpoint.reach("window_begins", shared.context.changefeed)
         begun_at = time.monotonic()
         group = _group(shared.context, spec.attempt)
@@ -146,14 +136,12 @@ class Pipeline:
         scan = spec.whole(shared.context.tables).scan
         limits = replace(self._limits, slices=1 if spec.alone else parallelism)
         cuts = slices(scan, limits, capture=shared.context.capture, density=spec.density)
-        if len(cuts) > 1 and not self._spark.divides():
-            cuts = [scan]
-        with self._broadcast(shared) as broadcast:
+        with self._watch.job(), self._broadcast(shared) as broadcast:
 
             def job() -> JobOutcome:
                 return self._spark.run_one(group, partial(replicate_window, broadcast(), spec))
 
-            if len(cuts) > 1:
+            if len(cuts) > 1 and self._spark.divides():
                 with self._beside(len(cuts)):
                     outcome = self._run_wide(shared.context, broadcast(), spec, cuts)
             elif spec.default and self._stays is not None:
@@ -168,15 +156,11 @@ class Pipeline:
 
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
         """Runs steps of initial copies, in one task."""
-        with self._watched():
-            return self._steps(shared, steps, attempt)
-
-    def _steps(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
         if shared.context.configuration.copy_limit is not None:
             among = self._spark.executors()
             steps = [_shared(step, among) if isinstance(step, CopyChunk) else step for step in steps]
         group = _group(shared.context, attempt)
-        with self._beside(1), self._broadcast(shared) as broadcast:
+        with self._watch.job(), self._beside(1), self._broadcast(shared) as broadcast:
             answers = self._spark.run_one(group, partial(run_copy_steps, broadcast(), steps, attempt))
         failpoint.reach("chunks_read", shared.context.changefeed)
         return answers
@@ -184,11 +168,8 @@ class Pipeline:
     def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
         """Whether a task reaches the source, the target and etcd; None if it does."""
         group = _group(shared.context, attempt)
-        with self._watched(), self._broadcast(shared) as broadcast:
+        with self._watch.job(), self._broadcast(shared) as broadcast:
             return self._spark.run_one(group, partial(look_around, broadcast(), attempt))
-
-    def _watched(self) -> AbstractContextManager[None]:
-        return self._watch.job() if self._watch is not None else nullcontext()
 
     @contextmanager
     def _broadcast(self, shared: SharedContext) -> Iterator[Callable[[], BroadcastContext]]:

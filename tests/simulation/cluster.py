@@ -242,7 +242,7 @@ class Node:
                 continue
             replicating = None
             if Role.PROCESSOR in self.roles:
-                jobs = Pipeline(self.spark, _WINDOWS, stays, watch)  # type: ignore[arg-type]  # stands in for Spark
+                jobs = Pipeline(self.spark, _WINDOWS, watch, stays)  # type: ignore[arg-type]  # stands in for Spark
                 setup = JobSetup(jobs=jobs, windows=_WINDOWS, lanes=_LANES)
                 replicating = processor.processor.Processor(session, store, mirror, LAYOUT, EtcdConfig(), setup)
             membership = Membership(

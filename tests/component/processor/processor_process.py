@@ -18,6 +18,7 @@ from processor.lanes.windows import WindowLimits
 from processor.processor import Processor
 from processor.spark.pipeline import Pipeline
 from processor.spark.runner import SparkRunner
+from processor.spark.spark_watch import SparkWatch
 from processor.spark.stays import Stays
 from tests.described import described
 
@@ -33,7 +34,7 @@ def main(name: str, endpoint: str, cluster: str, ttl: float) -> None:
                 etcd, layout, name=name, describe=described(name, Role.PROCESSOR), ttl=timedelta(seconds=ttl)
             )
             mirror = Mirror(etcd, layout.root, apart=layout.apart, end=layout.unmirrored)
-            setup = JobSetup(jobs=Pipeline(spark, limits, stays), windows=limits)
+            setup = JobSetup(jobs=Pipeline(spark, limits, SparkWatch(spark.probe), stays), windows=limits)
             processor = Processor(session, store, mirror, layout, config, setup)
             session.start()
             mirror.start()

@@ -9,6 +9,7 @@ from changefeed.position import Position, Window
 from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import Pipeline, SharedContext
 from processor.spark.runner import Group, SparkRunner
+from processor.spark.spark_watch import SparkWatch
 from processor.spark.stay_plan import StayLimits
 from processor.spark.stays import Stays
 from processor.task.job import JobOutcome, JobSpec
@@ -21,7 +22,7 @@ class StayingLane:
     def __init__(self, spark: SparkRunner, windowing: Windowing, **limits: float) -> None:
         self.spark, self.windowing = spark, windowing
         self.stays = Stays(spark, StayLimits(**limits))
-        self.pipeline = Pipeline(spark, WindowLimits(slice_seconds=3600), self.stays)
+        self.pipeline = Pipeline(spark, WindowLimits(slice_seconds=3600), SparkWatch(spark.probe), self.stays)
         self.shared = SharedContext(windowing.shared.context)
         self.attempt = f"{windowing.attempt}/0"
         self._at = windowing.start

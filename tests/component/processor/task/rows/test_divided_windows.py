@@ -24,6 +24,7 @@ from processor.lanes.windows import WindowLimits
 from processor.spark.pipeline import Pipeline, SharedContext
 from processor.spark.runner import SparkRunner
 from processor.spark.settings import SparkSettings
+from processor.spark.spark_watch import SparkWatch
 from tests.component.processor.windowing import Windowing
 
 pytestmark = pytest.mark.since("6.0")
@@ -106,7 +107,8 @@ def test_spark_divides_a_wide_window_and_none_that_is_replayed(
         assert time.monotonic() < deadline
     _hand_values_on(made.source, database, rounds=1, numbers=range(100, 110))
     with _WatchedSpark(SparkSettings(master="local[4]")) as spark:
-        pipeline, context = Pipeline(spark, WindowLimits(slice_seconds=1)), SharedContext(made.shared.context)
+        pipeline = Pipeline(spark, WindowLimits(slice_seconds=1), SparkWatch(spark.probe))
+        context = SharedContext(made.shared.context)
         window = Window(made.start, made.now())
         for replay_until, divided in ((window.start, True), (window.end, False)):
             outcome = pipeline.run(context, replace(made.spec(window, replay_until), density=1 << 30))
