@@ -44,8 +44,7 @@ _PATIENCE_SECONDS = 120.0
 
 def replicate_window(shared: Shared, spec: JobSpec) -> JobOutcome:
     """The one stage of a narrow window."""
-    with worker_resources.sharing_the_sink(spec.sink_share):
-        return answered(shared, spec, lambda resources: replicate(resources, spec))
+    return answered(shared, spec, lambda resources: replicate(resources, spec))
 
 
 def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
@@ -136,7 +135,8 @@ def _serve(resources: ChangefeedResources, call: Call) -> Departure:
         if not channel.silent(0):
             raise FencedError("the driver of this staying task is gone, or no longer wants the window")
 
-    with channel, worker_resources.checking_before_writes(check_driver):
+    worker_resources.check_before_writes(check_driver)
+    with channel:
         try:
             while not channel.silent(_PATIENCE_SECONDS) and (window := channel.receive()) is not None:
                 resources, outcome = _handed(resources, window)
@@ -190,7 +190,7 @@ def enough(resources: ChangefeedResources) -> Enough:
 
 def answered(shared: Shared, spec: JobSpec, work: Callable[[ChangefeedResources], JobOutcome]) -> JobOutcome:
     try:
-        with worker_resources.task(shared, spec.attempt) as resources:
+        with worker_resources.task(shared, spec.attempt, spec.sink_share) as resources:
             return work(resources)
     except Exception as error:  # noqa: BLE001 - the edge of a task: the error is returned as a report
         return JobOutcome(error=report_of(error))

@@ -93,16 +93,17 @@ class WorkerResources:
         return ThreadPoolExecutor(1, "beside")
 
     @contextmanager
-    def task(self, shared: Shared, attempt: str) -> Iterator[ChangefeedResources]:
-        """The resources for one task, under a permit of its own."""
+    def task(self, shared: Shared, attempt: str, sink_share: float = 1.0) -> Iterator[ChangefeedResources]:
+        """The resources for one task, under a permit of its own. It keeps the sink busy with rows for `sink_share` of the time at most."""
         resources = self._resources(shared)
         fence, self._changefeed = resources.context.fence, resources.context.changefeed
         self._permit = TaskPermit(self._etcd(fence.etcd), fence, attempt)
+        self._turns.share = sink_share
         try:
             with self._stalls.task(self._changefeed):
                 yield resources
         finally:
-            self._permit = None
+            self._permit = self._check = None
 
     def in_context(self, shared: Shared) -> ChangefeedResources:
         """The resources for the running task in another context of its changefeed. Its permit stays, so the fence must be the same."""
@@ -127,23 +128,9 @@ class WorkerResources:
                 raise
             return left
 
-    @contextmanager
-    def checking_before_writes(self, look: Callable[[], None]) -> Iterator[None]:
+    def check_before_writes(self, look: Callable[[], None]) -> None:
         """`look` raises when the running task must stop writing. It is called before each write, so it must be cheap."""
         self._check = look
-        try:
-            yield
-        finally:
-            self._check = None
-
-    @contextmanager
-    def sharing_the_sink(self, share: float) -> Iterator[None]:
-        """The running task keeps the sink busy with rows for this part of the time at most."""
-        self._turns.share = share
-        try:
-            yield
-        finally:
-            self._turns.share = 1.0
 
     def _resources(self, shared: Shared) -> ChangefeedResources:
         """Opened again if the context is new, and if the credentials of its source or its sink have changed since."""
