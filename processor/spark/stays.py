@@ -32,7 +32,7 @@ from processor.spark.runner import Group, SparkRunner
 from processor.spark.stay_plan import NextWindow, Room, Staying, StayLimits, Way
 from processor.task.channel import Call, Channel, ChannelLost, Switchboard
 from processor.task.job import JobContext, JobOutcome, JobSpec
-from processor.task.window_task import Departure, HandedContext, HandedWindow, stay
+from processor.task.window_task import Departure, HandedWindow, stay
 from processor.task.worker_resources import Shared
 
 _TICK_SECONDS = 0.5
@@ -70,7 +70,7 @@ class Stay:
     def _hand_over(self, channel: Channel, context: JobContext, spec: JobSpec) -> JobOutcome | None:
         if not channel.silent(0):
             return None
-        changed = HandedContext.of(context) if context.key != self._context else None
+        changed = context.without_base() if context.key != self._context else None
         try:
             channel.send(HandedWindow(spec=spec, context=changed))
         except ChannelLost:

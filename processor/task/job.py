@@ -157,6 +157,10 @@ class JobContext:
     def over(self, base: ContextBase) -> JobContext:
         return replace(self, schemas=self.schemas.over(base.schemas), tables=self.tables.over(base.tables))
 
+    def load(self, bases: Mapping[str, ContextBase]) -> JobContext:
+        """The whole, for a worker that has its base."""
+        return self.over(bases[self.base_key])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextBase:

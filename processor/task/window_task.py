@@ -14,7 +14,7 @@ means that the driver no longer waits for the window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from coordination import failpoint
 from credentials.redaction import redacted
 from processor.task.changefeed_resources import ChangefeedResources
 from processor.task.channel import Call, ChannelLost, dial
-from processor.task.job import ContextBase, JobContext, JobOutcome, JobSpec
+from processor.task.job import JobContext, JobOutcome, JobSpec
 from processor.task.rows.applier import Applier, SinkUse, WrittenAlone
 from processor.task.rows.gate import EarlyEnd, Enough, Gate
 from processor.task.worker_resources import Shared, worker_resources
@@ -94,27 +94,11 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandedContext:
-    """A context for a worker that has its base."""
-
-    key: str
-    base_key: str
-    rest: JobContext
-
-    @classmethod
-    def of(cls, context: JobContext) -> HandedContext:
-        return cls(key=context.key, base_key=context.base_key, rest=context.without_base())
-
-    def load(self, bases: Mapping[str, ContextBase]) -> JobContext:
-        return self.rest.over(bases[self.base_key])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HandedWindow:
-    """`context`: None if it is that of the window before."""
+    """`context`: without its base; None if it is that of the window before."""
 
     spec: JobSpec
-    context: HandedContext | None = None
+    context: JobContext | None = None
 
 
 def stay(shared: Shared, attempt: str, call: Call) -> Departure:
