@@ -19,7 +19,7 @@ from credentials.secret_files import SecretFiles
 from credentials.secrets import expanded
 from sink.blackhole import BlackholeSink
 from sink.messages.files.file_sink import FileSink
-from sink.mongodb.connection import Client, connect, impatient
+from sink.mongodb.connection import Client, connect
 from sink.mongodb.mongo_sink import MongoSink, renewed_client
 from sink.sink import Permit, Sink, SourceFacts
 
@@ -68,11 +68,11 @@ def cluster_id(configuration: Configuration) -> str:
 
 @contextmanager
 def target_client(configuration: Configuration) -> Iterator[Client | None]:
-    """For a user who waits for the answer: it soon gives up to find the server. None: the sink keeps no documents."""
+    """None: the sink keeps no documents."""
     if instead_of_documents(configuration):
         yield None
         return
-    with closing(connect(impatient(expanded(configuration.sink)))) as client:
+    with closing(connect(expanded(configuration.sink))) as client:
         yield client
 
 

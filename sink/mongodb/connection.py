@@ -14,19 +14,17 @@ from changefeed.cluster_time import ClusterTime, MajorityPoint
 from changefeed.config.uri import not_the_primary, refused_at_target
 from changefeed.errors import ConfigurationError, SinkMajorityStalled, SinkRefused
 from changefeed.table import TableName
-from credentials.clients import open_client
+from credentials.clients import Renewed, open_client
 from sink.mongodb.target_errors import answer_of, translated
 
 Client: TypeAlias = MongoClient[dict[str, Any]]
+Clients: TypeAlias = Client | Renewed[Client]
 
 _DEFAULTS: Mapping[str, Any] = {"appname": "sluice", "serverSelectionTimeoutMS": 5_000, "connectTimeoutMS": 5_000}
 LATE = frozenset({50, 64})
 """MaxTimeMSExpired and WriteConcernFailed, as write concern errors: the primary has the write, its majority does not have it."""
 
 _LONGEST_LOOK_SECONDS = 2.0
-
-_SELECTION_MS = 5_000
-"""For a user who waits."""
 
 
 def connect(uri: str) -> Client:
@@ -42,13 +40,9 @@ def connect(uri: str) -> Client:
     return open_client("sink", uri, **options)
 
 
-def impatient(uri: str) -> str:
-    """The URI with a short server selection timeout, because a user waits for the answer."""
-    if "serverselectiontimeoutms=" in uri.lower():
-        return uri
-    head, _, options = uri.partition("?")
-    base = head if options or "/" in head.partition("://")[2] else f"{head}/"
-    return f"{base}?{options}{'&' if options else ''}serverSelectionTimeoutMS={_SELECTION_MS}"
+def present(clients: Clients) -> Client:
+    """With the credentials of now."""
+    return clients.get() if isinstance(clients, Renewed) else clients
 
 
 def is_sharded(client: Client) -> bool:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import cached_property
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration, OnDivergence, OnOccupied, OnRejected
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import InvariantError
-from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.records.status import LetterTotals
-from changefeed.records.sync_point import PartResult, SyncPoint
-from changefeed.table import TableId, TableName
-from changefeed.users import PrincipalChanges, Principals
+from changefeed.table import TableId
 from credentials.clients import Closable, Renewed
 from credentials.secret_files import SecretFiles
 from credentials.secrets import expanded
-from sink.ddl import DdlApplier, DownstreamDdl
 from sink.mongodb.connection import Client, connect, is_sharded
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.letters.open_letters import LetterBox
@@ -29,7 +24,7 @@ from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.mongodb.sync_marks import SyncMarks
 from sink.row import TargetTable
-from sink.sink import Marked, Permit, Sink, SourceFacts, TaskTerms
+from sink.sink import Permit, Sink, SourceFacts, TaskTerms
 
 _RETRY_FOR = timedelta(seconds=30)
 """A slow sink needs most of it for one large batch."""
@@ -67,17 +62,15 @@ class MongoSink(Sink):
         with self._connected() as client:
             is_sharded(client)
 
-    def ddl(self) -> DdlApplier:
-        permit, ttl, source = self._permit, self._configuration.ddl.ttl, self._source
-        if self._client is not None:
-            return MongoDdlApplier(self._client, permit=permit, ttl=ttl)
-        release = source.release if source is not None else None
-        layout_of = source.layout_of if source is not None and self._configuration.shard_target else None
-
-        def opened(uri: str) -> DdlApplier:
-            return MongoDdlApplier(connect(uri), permit=permit, ttl=ttl, source_release=release, layout_of=layout_of)
-
-        return _RenewedDdlApplier(self._configuration.sink, opened)
+    def ddl(self) -> MongoDdlApplier:
+        source = self._source
+        return MongoDdlApplier(
+            self._client if self._client is not None else self._renewed(),
+            permit=self._permit,
+            ttl=self._configuration.ddl.ttl,
+            source_release=source.release if source is not None else None,
+            layout_of=source.layout_of if source is not None and self._configuration.shard_target else None,
+        )
 
     def open_letters(self, before: LetterTotals) -> LetterTotals:
         if self._configuration.dead_letter is None:
@@ -91,11 +84,13 @@ class MongoSink(Sink):
             with self._connected() as client:
                 StoredLetters(client, box).forget(table, self._permit)
 
-    def principals(self) -> _RenewedPrincipals:
-        return _RenewedPrincipals(self._configuration.sink, self._permit)
+    def principals(self) -> TargetPrincipals:
+        return TargetPrincipals(self._connected, self._permit)
 
-    def sync_target(self) -> _RenewedSyncMarks:
-        return _RenewedSyncMarks(self._configuration, self._permit)
+    def sync_target(self) -> SyncMarks:
+        """Connected once, since a point is to be short, and again when the credentials change."""
+        configuration = self._configuration
+        return SyncMarks(self._renewed(), configuration.id, configuration.dead_letter, self._permit)
 
     def writer(self, task: TaskTerms) -> MongoRowWriter:
         return MongoRowWriter(
@@ -116,6 +111,9 @@ class MongoSink(Sink):
             permit=self._permit,
             options=self._writer_options(task),
         )
+
+    def _renewed(self) -> Renewed[Client]:
+        return Renewed(self._configuration.sink, connect)
 
     def _kept_client(self) -> Client:
         if self._client is None:
@@ -148,62 +146,3 @@ class MongoSink(Sink):
             compared=self._configuration.id if self._configuration.sync_points is not None else None,
             several_shards=task.several_shards,
         )
-
-
-class _RenewedDdlApplier:
-    """Its next DDL uses the credentials of now."""
-
-    def __init__(self, uri: ConnectionUri, open: Callable[[str], DdlApplier]) -> None:
-        self._applier = Renewed(uri, open)
-
-    def observe(self, names: Iterable[TableName]) -> Observation:
-        return self._applier.get().observe(names)
-
-    def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:
-        return self._applier.get().apply(ddl, before, record)
-
-    def close(self) -> None:
-        self._applier.close()
-
-
-class _RenewedSyncMarks:
-    """Connected once, since a point is to be short, and again when the credentials change."""
-
-    def __init__(self, configuration: Configuration, permit: Permit) -> None:
-        def opened(uri: str) -> SyncMarks:
-            return SyncMarks(connect(uri), configuration.id, configuration.dead_letter, permit)
-
-        self._marks = Renewed(configuration.sink, opened)
-
-    def mark(self, ts: ClusterTime) -> Marked:
-        return self._marks.get().mark(ts)
-
-    def record(self, point: SyncPoint, keep: timedelta) -> None:
-        self._marks.get().record(point, keep)
-
-    def compared(self, point: SyncPoint, compared: PartResult) -> None:
-        self._marks.get().compared(point, compared)
-
-    def close(self) -> None:
-        self._marks.close()
-
-
-class _RenewedPrincipals:
-    """Connected for each look: it is seldom, and the credentials are those of now."""
-
-    def __init__(self, uri: ConnectionUri, permit: Permit) -> None:
-        self._uri = uri
-        self._permit = permit
-
-    def read(self, roles: frozenset[str]) -> Principals:
-        with self._opened() as target:
-            return target.read(roles)
-
-    def apply(self, changes: PrincipalChanges) -> None:
-        with self._opened() as target:
-            target.apply(changes)
-
-    @contextmanager
-    def _opened(self) -> Iterator[TargetPrincipals]:
-        with closing(connect(expanded(self._uri))) as client:
-            yield TargetPrincipals(client, self._permit)

@@ -6,7 +6,8 @@ them. Roles are written by commands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -29,60 +30,61 @@ _GONE = (11, 31)
 
 
 class TargetPrincipals:
-    """Asks the permit before each command that writes."""
+    """Connected for each look: it is seldom, and the credentials are those of now. Asks the permit before each command that writes."""
 
-    def __init__(self, client: Client, permit: Permit) -> None:
-        self._client = client
+    def __init__(self, connected: Callable[[], AbstractContextManager[Client]], permit: Permit) -> None:
+        self._connected = connected
         self._permit = permit
 
     def read(self, roles: Iterable[str]) -> Principals:
         """All users, and of these roles those that exist: nobody may list all roles without administering them."""
-        with translated("reading the target's users and roles", SinkRefused):
-            admin = self._client.get_database("admin", codec_options=_STORED)
+        with translated("reading the target's users and roles", SinkRefused), self._connected() as client:
+            admin = client.get_database("admin", codec_options=_STORED)
             users = {str(user["_id"]): user for user in admin["system.users"].find({})}
             own = own_users(admin.command("connectionStatus"))
-            return Principals(users=users, roles=self._roles(sorted(roles)), own=own)
+            return Principals(users=users, roles=_roles(client, sorted(roles)), own=own)
 
     def apply(self, changes: PrincipalChanges) -> None:
-        stored = self._client["admin"].get_collection("system.users", _STORED, write_concern=WriteConcern("majority"))
-        with translated("writing the target's users and roles", SinkRefused):
+        with translated("writing the target's users and roles", SinkRefused), self._connected() as client:
+            stored = client["admin"].get_collection("system.users", _STORED, write_concern=WriteConcern("majority"))
             for id in changes.new_roles:
-                self._write(id, {"createRole": _name(id), "privileges": [], "roles": []})
+                self._write(client, id, {"createRole": _name(id), "privileges": [], "roles": []})
             for role in changes.roles:
                 granted = {field: role.get(field, []) for field in _ROLE_FIELDS}
-                self._write(str(role["_id"]), {"updateRole": role["role"], **granted})
+                self._write(client, str(role["_id"]), {"updateRole": role["role"], **granted})
             for user in changes.users:
                 self._check_permit()
                 stored.replace_one({"_id": user["_id"]}, user, upsert=True)
-            self._drop("dropUser", changes.dropped.users)
-            self._drop("dropRole", changes.dropped.roles)
+            self._drop(client, "dropUser", changes.dropped.users)
+            self._drop(client, "dropRole", changes.dropped.roles)
 
-    def _roles(self, ids: list[str]) -> dict[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
-        for first in range(0, len(ids), _ASKED_AT_ONCE):
-            asked = [{"role": _name(id), "db": _db(id)} for id in ids[first : first + _ASKED_AT_ONCE]]
-            command = {"rolesInfo": asked, "showPrivileges": True, "showAuthenticationRestrictions": True}
-            for role in self._client.admin.command(command)["roles"]:
-                groups = role.get(_RESTRICTIONS) or []
-                found[f"{role['db']}.{role['role']}"] = {
-                    **role,
-                    _RESTRICTIONS: [each for group in groups for each in group],
-                }
-        return found
-
-    def _drop(self, command: str, ids: Iterable[str]) -> None:
+    def _drop(self, client: Client, command: str, ids: Iterable[str]) -> None:
         for id in sorted(ids):
-            self._write(id, {command: _name(id)}, passing=_GONE)
+            self._write(client, id, {command: _name(id)}, passing=_GONE)
 
-    def _write(self, id: str, command: dict[str, Any], *, passing: Iterable[int] = ()) -> None:
+    def _write(self, client: Client, id: str, command: dict[str, Any], *, passing: Iterable[int] = ()) -> None:
         self._check_permit()
-        self._client[_db(id)].command(
+        client[_db(id)].command(
             {**command, "writeConcern": _MAJORITY}, codec_options=_STORED, allowable_errors=list(passing)
         )
 
     def _check_permit(self) -> None:
         if self._permit() <= 0:
             raise FencedError("writing the target's users: this node's session is over")
+
+
+def _roles(client: Client, ids: list[str]) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for first in range(0, len(ids), _ASKED_AT_ONCE):
+        asked = [{"role": _name(id), "db": _db(id)} for id in ids[first : first + _ASKED_AT_ONCE]]
+        command = {"rolesInfo": asked, "showPrivileges": True, "showAuthenticationRestrictions": True}
+        for role in client.admin.command(command)["roles"]:
+            groups = role.get(_RESTRICTIONS) or []
+            found[f"{role['db']}.{role['role']}"] = {
+                **role,
+                _RESTRICTIONS: [each for group in groups for each in group],
+            }
+    return found
 
 
 def _db(id: str) -> str:

@@ -26,7 +26,7 @@ from changefeed.records.sync_point import ComparedPart, ExceptedTable, PartResul
 from changefeed.table import TableId, TableName
 from credentials.secrets import expanded
 from sink.mongodb.commander import Permit
-from sink.mongodb.connection import Client, connect
+from sink.mongodb.connection import Client, Clients, connect, present
 from sink.mongodb.letters.dead_letter import beginning_with, letters_of
 from sink.mongodb.rows.rows_ahead import ROWS_AHEAD
 from sink.mongodb.target_errors import translated
@@ -42,8 +42,8 @@ _READ: CodecOptions[dict[str, Any]] = CodecOptions(dict, tz_aware=True)
 class SyncMarks:
     """For one changefeed. `letters`: where it keeps its dead letters. Its methods wait for the target."""
 
-    def __init__(self, client: Client, changefeed: str, letters: TableName | None, permit: Permit) -> None:
-        self._client = client
+    def __init__(self, clients: Clients, changefeed: str, letters: TableName | None, permit: Permit) -> None:
+        self._clients = clients
         self._changefeed = changefeed
         self._letters = letters
         self._permit = permit
@@ -89,7 +89,11 @@ class SyncMarks:
         self._write({"update": SYNC_POINTS.coll, "updates": [change]})
 
     def close(self) -> None:
-        self._client.close()
+        self._clients.close()
+
+    @property
+    def _client(self) -> Client:
+        return present(self._clients)
 
     @property
     def _own(self) -> dict[str, Any]:

@@ -56,7 +56,7 @@ from sink.ddl import (
     shard_copy,
 )
 from sink.mongodb.commander import Permit
-from sink.mongodb.connection import LATE, Client, stalled
+from sink.mongodb.connection import LATE, Client, Clients, present, stalled
 from sink.mongodb.ddl.ddl_commands import NAMESPACE_NOT_FOUND, UUID_MISMATCH, DdlCommand, Target, commands
 from sink.mongodb.ddl.ddl_effect import DdlEffect, effect, refusal
 from sink.mongodb.ddl.table_spread import TableSpread
@@ -89,21 +89,25 @@ _REMEDY = "remove the cause at the target, or let the filter ignore this DDL"
 class MongoDdlApplier:
     def __init__(
         self,
-        client: Client,
+        clients: Clients,
         *,
         permit: Permit,
         ttl: Ttl = Ttl.DEFERRED,
         source_release: Callable[[], tuple[int, int]] | None = None,
         layout_of: Callable[[TableSchema], TableLayout | None] | None = None,
     ) -> None:
-        """`close` closes the client, too. `permit` is the owner's session; it is called before each command. `source_release` is asked when a
+        """`close` closes `clients`, too. `permit` is the owner's session; it is called before each command. `source_release` is asked when a
         time series is created; None: it is known to be the target's. `layout_of`: how the source shards a table, if the target is to do the same.
         """
-        self._client = client
+        self._clients = clients
         self._permit = permit
         self._ttl = ttl
         self._source_release = source_release
         self._layout_of = layout_of
+
+    @property
+    def _client(self) -> Client:
+        return present(self._clients)
 
     def observe(self, names: Iterable[TableName]) -> Observation:
         """The state of the tables at the target, durable as far as this owner and its predecessors wrote it."""
@@ -218,7 +222,7 @@ class MongoDdlApplier:
             self._send(command)
 
     def close(self) -> None:
-        self._client.close()
+        self._clients.close()
 
     def _send(self, command: DdlCommand) -> Mapping[str, Any]:
         """The reply, after the majority acknowledged it. A refusal which means that the wanted state exists already is a reply, too."""
