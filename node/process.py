@@ -37,7 +37,7 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout
 from coordination.mirror import Mirror
 from coordination.session import Session, open_session
-from coordination.write_health import WatchedEtcd
+from coordination.write_health import EtcdWrites
 from credentials import logging
 from credentials.logging import Interruption
 from credentials.secrets import allow
@@ -70,10 +70,10 @@ class NodeProcess:
         self._stopping = threading.Event()
         self._layout = Layout(configuration.cluster)
         self._etcd_config = _etcd_config(configuration.etcd)
-        self._client = EtcdClient(self._etcd_config)
-        self._etcd = WatchedEtcd(self._client, self._layout.write_probe)
+        self._etcd = EtcdClient(self._etcd_config)
+        self._writes = EtcdWrites(self._etcd, self._layout.write_probe)
         self._mirror = Mirror(self._etcd, self._layout.root, apart=self._layout.apart, end=self._layout.unmirrored)
-        serving = ServingNode(node=self._node, not_ready=self.not_ready, unwritable=lambda: self._etcd.trouble)
+        serving = ServingNode(node=self._node, not_ready=self.not_ready, unwritable=lambda: self._writes.trouble)
         self._reader = ClusterReader(self._mirror, self._layout, serving)
         self._store = DesiredStore(self._etcd, self._layout)
         self._metrics = Metrics()
@@ -132,7 +132,7 @@ class NodeProcess:
     def run(self) -> None:
         if self._watch is not None:
             self._watch.start()
-        self._etcd.start()
+        self._writes.start()
         self._mirror.start()
         self._admin.start()
         self._http.start()
@@ -155,7 +155,7 @@ class NodeProcess:
 
     def _cannot_serve(self) -> str:
         """Why the node cannot take part in the cluster, and so not answer for it either."""
-        membership, trouble = self._membership, self._etcd.trouble
+        membership, trouble = self._membership, self._writes.trouble
         if self._stopping.is_set():
             return "the node is stopping"
         if membership is None or not membership.alive:
@@ -290,8 +290,8 @@ class NodeProcess:
         self._stays.close()
         self._spark.stop()
         self._mirror.stop()
-        self._client.close()
-        self._etcd.stop()
+        self._etcd.close()
+        self._writes.stop()
         _log.info("node_stopped")
 
     def _node(self) -> NodeId | None:

@@ -92,7 +92,7 @@ COORDINATION = (
     ),
     Fault(
         "an old failure counts though a later write was accepted",
-        "        if sent_at < self.taken_at:\n            return self\n",
-        "",
+        "        self._failing_since = None\n        if self.trouble",
+        "        if self.trouble",
     ),
 )

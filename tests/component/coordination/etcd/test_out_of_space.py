@@ -14,7 +14,7 @@ from changefeed.errors import CoordinationFull
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.protocol import CreateRevIs, Delete, Etcd, EtcdConfig, Put, Refused
 from coordination.fenced import FencedStore
-from coordination.write_health import WatchedEtcd
+from coordination.write_health import EtcdWrites
 from devstack.etcd.server import SMALL_QUOTA
 from devstack.etcd.server import EtcdServer as EtcdServer
 from tests.memory_etcd import MemoryEtcd
@@ -89,7 +89,7 @@ def test_a_put_behind_a_compare_that_never_holds_finds_it_out_and_changes_nothin
 def test_with_room_again_a_writer_settles_and_goes_on(narrow: Narrow) -> None:
     epoch = narrow.etcd.txn([], [Put("/own", b"")]).revision
     store = FencedStore(narrow.etcd, key="/own", epoch=epoch)
-    watched = WatchedEtcd(narrow.etcd, "/probe")
+    writes = EtcdWrites(narrow.etcd, "/probe")
     narrow.fill_up()
     with pytest.raises(CoordinationFull):
         store.commit([Put("/a", b"1")])
@@ -98,7 +98,7 @@ def test_with_room_again_a_writer_settles_and_goes_on(narrow: Narrow) -> None:
     narrow.make_room()
     assert store.settle() > epoch
     store.commit([Put("/a", b"2")])
-    watched.look()
+    writes.look()
     found = narrow.etcd.get("/a")
     assert found is not None
     assert found.value == b"2"
