@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from bson import json_util
 from bson.code import Code
@@ -43,39 +44,8 @@ _EXTENDED_JSON = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class And:
-    parts: tuple[Node, ...]
-
-    def accepts(self, document: Mapping[str, Any]) -> bool:
-        return all(part.accepts(document) for part in self.parts)
-
-    def paths(self) -> Iterator[str]:
-        for part in self.parts:
-            yield from part.paths()
-
-
-@dataclass(frozen=True, slots=True)
-class Or:
-    parts: tuple[Node, ...]
-
-    def accepts(self, document: Mapping[str, Any]) -> bool:
-        return any(part.accepts(document) for part in self.parts)
-
-    def paths(self) -> Iterator[str]:
-        for part in self.parts:
-            yield from part.paths()
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    part: Node
-
-    def accepts(self, document: Mapping[str, Any]) -> bool:
-        return not self.part.accepts(document)
-
-    def paths(self) -> Iterator[str]:
-        yield from self.part.paths()
+Condition: TypeAlias = Callable[[Mapping[str, Any]], bool]
+"""Whether a document passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,45 +71,26 @@ class Values:
         return key in self.keys if key is not None else any(_compares("$eq", value, other) for other in self.others)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+def _any_value(path: str, passes: Callable[[Any], bool]) -> Condition:
     """True if any value at the path passes."""
+    steps = path.split(".")
 
-    path: str
-    operator: str
-    operand: Any
+    def condition(document: Mapping[str, Any]) -> bool:
+        value = document.get(path, MISSING) if len(steps) == 1 else ()
+        if not isinstance(value, list | tuple):
+            return passes(value)
+        return any(map(passes, values_at(document, steps)))
 
-    def accepts(self, document: Mapping[str, Any]) -> bool:
-        if "." not in self.path:
-            value = document.get(self.path, MISSING)
-            if not isinstance(value, list | tuple):
-                return self._passes(value)
-        return any(self._passes(value) for value in values_at(document, self.path.split(".")))
-
-    def _passes(self, value: Any) -> bool:
-        match self.operator:
-            case "$exists":
-                return value is not MISSING
-            case "$regex":
-                return _matches(self.operand, value)
-            case "$eq" | "$in":
-                return bool(self.operand.has(value))
-            case ordering:
-                return _compares(ordering, value, self.operand)
-
-    def paths(self) -> Iterator[str]:
-        yield self.path
-
-
-Node = And | Or | Not | Field
+    return condition
 
 
 @dataclass(frozen=True, slots=True)
 class MatchExpression:
-    """`query` is what the user wrote; `root` is its parsed form."""
+    """`query` is what the user wrote. `key_only`: it reads only `_id`, which every event has."""
 
     query: Document
-    root: Node = field(repr=False, compare=False)
+    accepts: Condition = field(repr=False, compare=False)
+    key_only: bool = field(repr=False, compare=False)
 
     @classmethod
     def parse(cls, value: object) -> MatchExpression:
@@ -151,15 +102,11 @@ class MatchExpression:
             query = Document.of(_plain(value, ""))
         except (BSONError, OverflowError) as error:
             raise Mistake(f"found a value that BSON does not have: {error}") from None
-        return cls(query, _all_of(query.decode(), ""))
+        names = set[str]()
+        return cls(query, _all_of(query.decode(), "", names), names <= {"_id"})
 
-    def accepts(self, document: Mapping[str, Any]) -> bool:
-        return self.root.accepts(document)
-
-    @property
-    def key_only(self) -> bool:
-        """Whether it reads only `_id`, which every event has."""
-        return all(path.partition(".")[0] == "_id" for path in self.root.paths())
+    def __reduce__(self) -> tuple[object, ...]:
+        return MatchExpression.parse, (self.query.decode(),)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -222,75 +169,81 @@ def _compares(operator: str, value: Any, operand: Any) -> bool:
     return _ORDERINGS[operator](compare(value, operand))
 
 
-def _all_of(query: Mapping[str, Any], at: str) -> Node:
-    """A whole expression: every member must hold."""
-    parts = []
+def _all_of(query: Mapping[str, Any], at: str, names: set[str]) -> Condition:
+    """A whole expression: every member must hold. `names` gets the fields that it reads."""
+    conditions = list[Condition]()
     for key, value in query.items():
         here = f"{at}.{key}" if at else key
         if key in _LOGICAL_OPERATORS:
-            parts.append(_logical(key, value, here))
+            conditions.append(_logical(key, value, here, names))
         elif key.startswith("$"):
             raise _unknown(here, key, _LOGICAL_OPERATORS)
         elif "" in key.split("."):
             raise Mistake(f"at {here!r}: found an empty field name; write a dotted path such as customer.name")
         else:
-            parts.append(_field(key, value, here))
-    return And(tuple(parts))
+            names.add(key.partition(".")[0])
+            conditions.append(_field(key, value, here))
+    return _every(conditions)
 
 
-def _logical(operator: str, value: Any, at: str) -> Node:
+def _logical(operator: str, value: Any, at: str, names: set[str]) -> Condition:
     if not isinstance(value, list) or not value or not all(isinstance(part, Mapping) and part for part in value):
         raise Mistake(f"at {at!r}: found {shown(value)}; {operator} takes a list of one or more match expressions")
-    parts = tuple(_all_of(part, f"{at}[{number}]") for number, part in enumerate(value))
-    match operator:
-        case "$and":
-            return And(parts)
-        case "$or":
-            return Or(parts)
-        case _:
-            return Not(Or(parts))
+    parts = [_all_of(part, f"{at}[{number}]", names) for number, part in enumerate(value)]
+    if operator == "$and":
+        return _every(parts)
+    wanted = operator == "$or"
+    return lambda document: any(part(document) for part in parts) is wanted
 
 
-def _field(path: str, value: Any, at: str) -> Node:
+def _every(parts: Sequence[Condition]) -> Condition:
+    return parts[0] if len(parts) == 1 else lambda document: all(part(document) for part in parts)
+
+
+def _opposite(condition: Condition) -> Condition:
+    return lambda document: not condition(document)
+
+
+def _field(path: str, value: Any, at: str) -> Condition:
     if not isinstance(value, Mapping) or not any(key.startswith("$") for key in value):
-        return Field(path, "$eq", Values.of([_literal(value, at)]))
-    parts = []
+        return _any_value(path, Values.of([_literal(value, at)]).has)
+    conditions = list[Condition]()
     for operator, operand in value.items():
         here = f"{at}.{operator}"
         if operator not in _FIELD_OPERATORS:
             raise _unknown(here, operator, _FIELD_OPERATORS)
-        if operator == "$options":
-            if "$regex" not in value:
-                raise Mistake(f"at {here!r}: found no $regex beside it; $options belongs to $regex")
-            continue
-        parts.append(_condition(path, operator, operand, value, here))
-    return And(tuple(parts))
+        if operator != "$options":
+            conditions.append(_condition(path, operator, operand, value, here))
+        elif "$regex" not in value:
+            raise Mistake(f"at {here!r}: found no $regex beside it; $options belongs to $regex")
+    return _every(conditions)
 
 
-def _condition(path: str, operator: str, operand: Any, beside: Mapping[str, Any], at: str) -> Node:
+def _condition(path: str, operator: str, operand: Any, beside: Mapping[str, Any], at: str) -> Condition:
     match operator:
         case "$eq" | "$ne":
-            equal = Field(path, "$eq", Values.of([_literal(operand, at)]))
-            return equal if operator == "$eq" else Not(equal)
+            equal = _any_value(path, Values.of([_literal(operand, at)]).has)
+            return equal if operator == "$eq" else _opposite(equal)
         case "$in" | "$nin":
             if not isinstance(operand, list) or not operand:
                 raise Mistake(f"at {at!r}: found {shown(operand)}; {operator} takes a list of one or more values")
-            condition = Field(path, "$in", Values.of(_literal(operand, at)))
-            return condition if operator == "$in" else Not(condition)
+            one_of = _any_value(path, Values.of(_literal(operand, at)).has)
+            return one_of if operator == "$in" else _opposite(one_of)
         case "$exists":
             if not isinstance(operand, bool):
                 raise Mistake(f"at {at!r}: found {shown(operand)}; $exists takes true or false")
-            return Field(path, "$exists", True) if operand else Not(Field(path, "$exists", True))
+            there = _any_value(path, lambda value: value is not MISSING)
+            return there if operand else _opposite(there)
         case "$regex":
-            return Field(path, "$regex", _compiled(operand, beside.get("$options", ""), at))
+            return _any_value(path, partial(_matches, _compiled(operand, beside.get("$options", ""), at)))
         case "$not":
             if not isinstance(operand, Mapping) or not operand or not all(key.startswith("$") for key in operand):
                 raise Mistake(
                     f"at {at!r}: found {shown(operand)}; $not takes operators, for example {{$not: {{$gt: 5}}}}"
                 )
-            return Not(_field(path, operand, at))
+            return _opposite(_field(path, operand, at))
         case _:
-            return Field(path, operator, _literal(operand, at))
+            return _any_value(path, partial(_compares, operator, operand=_literal(operand, at)))
 
 
 def _literal(value: Any, at: str) -> Any:
