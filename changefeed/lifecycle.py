@@ -33,10 +33,8 @@ from enum import StrEnum
 from random import Random
 
 from changefeed.errors import (
-    ConfigurationError,
     ConflictError,
     FencedError,
-    InvariantError,
     PipelineUnavailable,
     RetryableError,
     SinkMajorityStalled,
@@ -54,8 +52,6 @@ FIRST_BACK_OFF = timedelta(seconds=10)
 LONGEST_BACK_OFF = timedelta(minutes=10)
 _PASSING_AT_ONCE = {SourceMajorityStalled.code: SourceUnavailable.code, SinkMajorityStalled.code: SinkUnavailable.code}
 """Errors of a stalled majority. Each maps to the code that calls report which only see a timeout."""
-
-
 _OF_NO_TABLE = frozenset({PipelineUnavailable.code, UpdateWaits.code, UsersNotReplicated.code})
 
 
@@ -67,14 +63,6 @@ class State(StrEnum):
     FAILED = "failed"
     FINISHED = "finished"
     REMOVED = "removed"
-
-
-class ErrorKind(StrEnum):
-    RETRYABLE = "retryable"
-    PERMANENT = "permanent"
-    FENCED = "fenced"
-    CONFIGURATION = "configuration"
-    INVARIANT = "invariant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,18 +109,6 @@ class ErrorReport:
     def explains(self, other: ErrorReport) -> bool:
         """Whether `other` is a consequence of this error: a stalled majority makes other calls time out."""
         return _PASSING_AT_ONCE.get(self.code) == other.code
-
-    @property
-    def kind(self) -> ErrorKind:
-        match self.code:
-            case FencedError.code:
-                return ErrorKind.FENCED
-            case ConfigurationError.code:
-                return ErrorKind.CONFIGURATION
-            case InvariantError.code:
-                return ErrorKind.INVARIANT
-            case _:
-                return ErrorKind.RETRYABLE if self.retryable else ErrorKind.PERMANENT
 
 
 class Command(StrEnum):
@@ -188,15 +164,11 @@ class Lifecycle:
                 return self._after_sign(event, now)
 
     def _after_error(self, error: ErrorReport, now: datetime, random: Random) -> Lifecycle:
-        match error.kind:
-            case ErrorKind.FENCED:
-                return self
-            case ErrorKind.RETRYABLE:
-                return self._after_retryable(error, now, random)
-            case ErrorKind.PERMANENT | ErrorKind.CONFIGURATION | ErrorKind.INVARIANT:
-                if self.state in (State.FAILED, State.FINISHED, State.REMOVED):
-                    return self
-                return Lifecycle(state=State.FAILED, error=error, since_at=now)
+        if error.retryable:
+            return self._after_retryable(error, now, random)
+        if not error.lasting or self.state in (State.FAILED, State.FINISHED, State.REMOVED):
+            return self
+        return Lifecycle(state=State.FAILED, error=error, since_at=now)
 
     def _after_retryable(self, error: ErrorReport, now: datetime, random: Random) -> Lifecycle:
         match self.state:

@@ -97,8 +97,8 @@ CHANGEFEED = (
     ),
     Fault(
         "a fenced error fails the changefeed",
-        "            case FencedError.code:\n                return ErrorKind.FENCED\n",
-        "",
+        "if not error.lasting or self.state in",
+        "if self.state in",
         tests=("tests/unit/changefeed",),
     ),
     Fault(

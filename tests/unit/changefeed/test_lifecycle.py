@@ -21,14 +21,12 @@ from changefeed.errors import (
     PipelineUnavailable,
     SinkMajorityStalled,
     SinkUnavailable,
-    SluiceError,
 )
 from changefeed.lifecycle import (
     FIRST_BACK_OFF,
     LONGEST_BACK_OFF,
     PATIENCE,
     Command,
-    ErrorKind,
     ErrorReport,
     Event,
     Lifecycle,
@@ -85,7 +83,7 @@ TRANSITIONS: dict[Event, tuple[State, ...]] = {
 
 @pytest.mark.parametrize("before", State)
 @pytest.mark.parametrize(
-    "event", TRANSITIONS, ids=lambda event: event.kind if isinstance(event, ErrorReport) else event
+    "event", TRANSITIONS, ids=lambda event: event.code if isinstance(event, ErrorReport) else event
 )
 def test_each_event_leads_from_each_state_where_the_table_says(before: State, event: Event) -> None:
     expected = TRANSITIONS[event][list(State).index(before)]
@@ -167,25 +165,18 @@ def test_a_pause_keeps_the_error_and_a_resume_clears_it() -> None:
     assert step(paused, Command.RESUME).error is None
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (SinkUnavailable("x"), ErrorKind.RETRYABLE),
-        (ConflictError("x"), ErrorKind.RETRYABLE),
-        (HistoryLost("x"), ErrorKind.PERMANENT),
-        (NotFoundError("x"), ErrorKind.PERMANENT),
-        (FencedError("x"), ErrorKind.FENCED),
-        (ConfigurationError(["x"]), ErrorKind.CONFIGURATION),
-        (InvariantError("x"), ErrorKind.INVARIANT),
-    ],
-)
-def test_the_kind_of_an_error_follows_from_the_error_tree(error: SluiceError, kind: ErrorKind) -> None:
-    assert ErrorReport.of(error, NOW).kind is kind
+def test_whether_waiting_may_help_follows_from_the_error_tree() -> None:
+    errors = (SinkUnavailable("x"), ConflictError("x"), HistoryLost("x"), NotFoundError("x"))
+    reports = [ErrorReport.of(error, NOW) for error in errors]
+    assert [report.retryable for report in reports] == [True, True, False, False]
+    assert [report.lasting for report in reports] == [False, False, True, True]
 
 
 def test_an_unknown_error_code_is_handled_by_its_retryable_flag() -> None:
-    assert ErrorReport(code="sink_asleep", message="", retryable=True, at=NOW).kind is ErrorKind.RETRYABLE
-    assert ErrorReport(code="sink_gone", message="", retryable=False, at=NOW).kind is ErrorKind.PERMANENT
+    asleep = ErrorReport(code="sink_asleep", message="", retryable=True, at=NOW)
+    gone = ErrorReport(code="sink_gone", message="", retryable=False, at=NOW)
+    assert step(Lifecycle(), asleep).state is State.WARNING
+    assert step(Lifecycle(), gone).state is State.FAILED
 
 
 @pytest.mark.parametrize("lifecycle", IN_STATE.values(), ids=list(IN_STATE))
@@ -222,7 +213,7 @@ class AnyLife(RuleBasedStateMachine):
     def an_error(self, error: ErrorReport) -> None:
         was_running = self.lifecycle.running
         self.happens(error)
-        if was_running and error.kind not in (ErrorKind.RETRYABLE, ErrorKind.FENCED):
+        if was_running and error.lasting:
             assert self.lifecycle == Lifecycle(state=State.FAILED, error=error, since_at=self.now)
 
     @rule(command=st.sampled_from([Command.PAUSE, Command.RESUME]))
