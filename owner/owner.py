@@ -38,7 +38,6 @@ from owner.source_watch import OplogLeft
 
 _log = structlog.get_logger()
 
-
 _TICK = timedelta(milliseconds=200)
 _IDLE_TICK = timedelta(seconds=1)
 """While rows flow, or nothing, and nothing waits: what changes starts a tick."""
@@ -75,6 +74,7 @@ class Owner:
         self._layout = layout
         self._connect = connect
         self._margin = margin
+        self._changefeeds: dict[ChangefeedId, ChangefeedOwner] = {}
         self._last_errors: dict[ChangefeedId, str] = {}
         self._log = _log.bind(node=session.node, role="owner")
         self._campaign_outage = Interruption(self._log, "campaign_interrupted", "campaign_goes_on")
@@ -160,30 +160,27 @@ class Owner:
             in_flight=InFlightDdl(self._left),
         )
         unreadable = UnreadableChangefeeds(store, self._layout, self._margin)
-        changefeeds: dict[ChangefeedId, ChangefeedOwner] = {}
         self._mirror.need_apart()
         try:
             while not self.over:
                 self._wake.clear()
                 self._urgent.clear()
-                self._round(term, changefeeds, unreadable)
+                self._round(term, unreadable)
                 time.sleep(_LEAST_PAUSE.total_seconds())
-                calm = all(changefeed.calm for changefeed in changefeeds.values())
+                calm = all(changefeed.calm for changefeed in self._changefeeds.values())
                 self._urgent.wait((_CALM if calm else _UNHURRIED).total_seconds())
                 self._wake.wait((_IDLE_TICK if calm else _TICK).total_seconds())
         finally:
             self._mirror.need_apart_no_more()
             latest = self._session.lost_at
-            for changefeed in changefeeds.values():
+            for changefeed in self._changefeeds.values():
                 changefeed.close()
             term.in_flight.wait(latest - time.monotonic())
 
     def _left(self) -> float:
         return 0.0 if self.over else self._session.lost_at - time.monotonic()
 
-    def _round(
-        self, term: OwnerTerm, changefeeds: dict[ChangefeedId, ChangefeedOwner], unreadable: UnreadableChangefeeds
-    ) -> None:
+    def _round(self, term: OwnerTerm, unreadable: UnreadableChangefeeds) -> None:
         try:
             view = self._view(term)
         except RetryableError as error:
@@ -195,27 +192,21 @@ class Owner:
             self._stopping.set()
             return
         present = term.reader.changefeeds(view)
-        for id in changefeeds.keys() - set(present):
-            changefeeds.pop(id).close()
+        for id in self._changefeeds.keys() - set(present):
+            self._changefeeds.pop(id).close()
             self._last_errors.pop(id, None)
-        answered = [self._tick(id, term, changefeeds, unreadable) for id in present if not self.over]
+        answered = [self._tick(id, term, unreadable) for id in present if not self.over]
         if all(answered):
             self._etcd_outage.over()
-        self.oplog_left = {id: known.oplog_left for id, known in changefeeds.items() if known.oplog_left}
+        self.oplog_left = {id: known.oplog_left for id, known in self._changefeeds.items() if known.oplog_left}
 
     def _view(self, term: OwnerTerm) -> View:
         return self._mirror.at_least(term.store.settle(), _VIEW_TIMEOUT, whole=True)
 
-    def _tick(
-        self,
-        id: ChangefeedId,
-        term: OwnerTerm,
-        changefeeds: dict[ChangefeedId, ChangefeedOwner],
-        unreadable: UnreadableChangefeeds,
-    ) -> bool:
+    def _tick(self, id: ChangefeedId, term: OwnerTerm, unreadable: UnreadableChangefeeds) -> bool:
         """An error of one changefeed does not affect the others. Returns whether etcd answered."""
         try:
-            self._tick_as_read(id, self._view(term), term, changefeeds, unreadable)
+            self._tick_as_read(id, self._view(term), term, unreadable)
         except FencedError:
             raise
         except RetryableError as error:
@@ -229,57 +220,42 @@ class Owner:
             self._last_errors.pop(id, None)
         return True
 
-    def _tick_as_read(
-        self,
-        id: ChangefeedId,
-        view: View,
-        term: OwnerTerm,
-        changefeeds: dict[ChangefeedId, ChangefeedOwner],
-        unreadable: UnreadableChangefeeds,
-    ) -> None:
+    def _tick_as_read(self, id: ChangefeedId, view: View, term: OwnerTerm, unreadable: UnreadableChangefeeds) -> None:
         try:
             info = term.reader.one(ChangefeedInfo, view, self._layout.info(id))
             if info is not None and unreadable.asked_to_remove(id, info.record, view):
-                self._remove_unread(id, view, changefeeds, unreadable)
+                self._remove_unread(id, view, unreadable)
                 return
             status = term.reader.one(ChangefeedStatus, view, self._layout.status(id))
             if info is not None:
-                self._owner_of(info, status.record if status else None, term, changefeeds).tick(view)
+                self._owner_of(info, status.record if status else None, term).tick(view)
         except RecordUnreadable as error:
             unreadable.met(id, error)
             if unreadable.asked_to_remove(id, None, view):
-                self._remove_unread(id, view, changefeeds, unreadable)
+                self._remove_unread(id, view, unreadable)
         else:
             unreadable.forget(id)
 
-    @staticmethod
-    def _remove_unread(
-        id: ChangefeedId,
-        view: View,
-        changefeeds: dict[ChangefeedId, ChangefeedOwner],
-        unreadable: UnreadableChangefeeds,
-    ) -> None:
-        if id in changefeeds:
-            changefeeds.pop(id).close()
+    def _remove_unread(self, id: ChangefeedId, view: View, unreadable: UnreadableChangefeeds) -> None:
+        if id in self._changefeeds:
+            self._changefeeds.pop(id).close()
         unreadable.remove(id, view)
 
-    @staticmethod
     def _owner_of(
-        stored: StoredRecord[ChangefeedInfo],
-        status: ChangefeedStatus | None,
-        term: OwnerTerm,
-        changefeeds: dict[ChangefeedId, ChangefeedOwner],
+        self, stored: StoredRecord[ChangefeedInfo], status: ChangefeedStatus | None, term: OwnerTerm
     ) -> ChangefeedOwner:
         """A changefeed whose capture, sink or configuration was changed, in more than limits, gets a new `ChangefeedOwner`."""
         info = stored.record
         configuration = status.as_found(info.configuration) if status else info.configuration
         id = ChangefeedId(configuration.id)
-        known = changefeeds.get(id)
+        known = self._changefeeds.get(id)
         if known is not None and (known.capture is not info.capture or not _same(known.configuration, configuration)):
-            changefeeds.pop(id).close()
-        if id not in changefeeds:
-            changefeeds[id] = ChangefeedOwner(id, configuration, info.capture, term, created_rev=stored.create_rev)
-        return changefeeds[id]
+            self._changefeeds.pop(id).close()
+        if id not in self._changefeeds:
+            self._changefeeds[id] = ChangefeedOwner(
+                id, configuration, info.capture, term, created_rev=stored.create_rev
+            )
+        return self._changefeeds[id]
 
 
 def _same(one: Configuration, other: Configuration) -> bool:
