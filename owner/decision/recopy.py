@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -64,57 +63,38 @@ _MOST = 32
 """Tables that begin in one decision."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnDdls:
-    """To be recorded before all events that have arrived."""
-
-    tip: SchemaVersions
-    records: tuple[DdlRecord, ...] = ()
-    answers: frozenset[TableId] = frozenset()
-    """The tables whose users' requests are answered by it."""
-    unknown: DdlEvent | None = None
-    """A table that has to be looked up. Nothing may be recorded after `records` until it is."""
-    lacks_place: bool = False
-    """One has no place yet: the source has written nothing past the published barrier."""
-
-
-def own_ddls(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> OwnDdls:
+def own_ddls(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> OwnDdls | None:
+    """None: there are none to be recorded."""
     missed = _missed(state)
     if not missed and not state.beside and TableVerb.RECOPY not in state.wishes.requests.values():
-        return OwnDdls(tip=state.tip)
+        return None
     ended, wanted = sorted(_to_exchange(state)), sorted(_to_begin(state)) if not state.holding else []
     if not missed and not ended and not wanted:
-        return OwnDdls(tip=state.tip)
-    draft = _Draft(state, classifier, now)
+        return None
+    own = OwnDdls(state, classifier, now)
     for table, error in sorted(missed.items()):
-        if not draft.miss(table, error):
+        if not own.miss(table, error):
             break
     for table in ended:
-        if not draft.exchange(table):
+        if not own.exchange(table):
             break
     for table in wanted[:_MOST]:
-        if not draft.begin(table):
+        if not own.begin(table):
             break
-    tip = state.tip
-    for record in draft.records:
-        tip = tip.apply(record.event) if record.event.type.own else tip
-    return OwnDdls(
-        tip=tip,
-        records=tuple(draft.records),
-        answers=frozenset(draft.answers),
-        unknown=draft.unknown,
-        lacks_place=draft.lacks_place,
-    )
+    return own
 
 
-class _Draft:
-    """Its methods return False once nothing more can be recorded."""
+class OwnDdls:
+    """To be recorded before all events that have arrived. Its methods return False once nothing more can be recorded."""
 
     def __init__(self, state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> None:
         self.records: list[DdlRecord] = []
         self.answers: set[TableId] = set()
+        """The tables whose users' requests are answered by it."""
         self.unknown: DdlEvent | None = None
+        """A table that has to be looked up. Nothing may be recorded after `records` until it is."""
         self.lacks_place = False
+        """One has no place yet: the source has written nothing past the published barrier."""
         self._state = state
         self._classifier = classifier
         self._now = now
@@ -125,6 +105,12 @@ class _Draft:
         highest = min([first, state.resolved, *([end] if end else [])])
         self._free = places(max(known_below, _whole_from(state)), highest, state.records)
         self._source_is_quiet = highest == state.resolved
+
+    def tip(self) -> SchemaVersions:
+        tip = self._state.tip
+        for record in self.records:
+            tip = tip.apply(record.event) if record.event.type.own else tip
+        return tip
 
     def miss(self, table: TableId, error: ErrorReport) -> bool:
         """What has the name was made by a DDL that was missed. Its rows are below the barrier, and are passed over once this is recorded."""

@@ -57,16 +57,7 @@ class Seen:
 
 
 def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> Seen:
-    own = recopy.own_ddls(state, classifier, now)
-    seen = Seen(
-        own.tip,
-        state.resolved,
-        records=list(own.records),
-        unknown=own.unknown,
-        answers=own.answers,
-        lacks_place=own.lacks_place,
-    )
-    seen.room = state.room
+    seen = _own_ddls(state, classifier, now)
     known_below, end = published(state.status, state.barrier), bound_of(state)
     without_name = set(nameless(state.records.values()))
     if seen.unknown is not None:
@@ -102,6 +93,16 @@ def take_in(state: ChangefeedState, classifier: DdlClassifier, now: datetime) ->
             seen.records.append(record)
             without_name |= named_tables(record) if record.taken else set()
             tables = seen.tip.by_uuid() if event.type is DdlType.NEW_UUID else tables
+    return seen
+
+
+def _own_ddls(state: ChangefeedState, classifier: DdlClassifier, now: datetime) -> Seen:
+    """They come before all events that have arrived."""
+    seen = Seen(state.tip, state.resolved)
+    seen.room = state.room
+    if (own := recopy.own_ddls(state, classifier, now)) is not None:
+        seen.tip, seen.records, seen.unknown = own.tip(), own.records, own.unknown
+        seen.answers, seen.lacks_place = frozenset(own.answers), own.lacks_place
     return seen
 
 
