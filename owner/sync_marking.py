@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -188,30 +189,17 @@ class SyncMarking:
         excepted = excepted_too(mark.excepted, reasons, lambda table: self._names_of(table, memory))
         point = SyncPoint(source=mark.ts, target=marked.target_ts, excepted=excepted, made_at=datetime.now(UTC))
         before = known.sync
-        points = SyncPoints(
-            newest=point,
-            made=before.made + 1,
-            whole=before.whole + (not excepted),
-            missed=before.missed,
-            missed_because=before.missed_because,
-            held_seconds=before.held_seconds + self._hold.held(now),
-        )
-        self._writer.sync(points, answers=known.sync_asked)
-        self._hold = self._hold.over()
-        self._background.wake()
+        points = replace(before, newest=point, made=before.made + 1, whole=before.whole + (not excepted))
+        self._end_hold(points, known, now)
         self._log.info("sync_point", source=str(point.source), target=str(point.target), excepted=len(excepted))
 
     def _missed(self, missed: MissPoint, known: OwnerView, now: float) -> None:
-        before = known.sync
-        points = SyncPoints(
-            newest=before.newest,
-            made=before.made,
-            whole=before.whole,
-            missed=before.missed + 1,
-            missed_because=missed.why,
-            held_seconds=before.held_seconds + self._hold.held(now),
-        )
+        points = replace(known.sync, missed=known.sync.missed + 1, missed_because=missed.why)
+        self._end_hold(points, known, now)
+        self._log.info("sync_point_missed", source=str(missed.ts), why=missed.why)
+
+    def _end_hold(self, points: SyncPoints, known: OwnerView, now: float) -> None:
+        points = replace(points, held_seconds=points.held_seconds + self._hold.held(now))
         self._writer.sync(points, answers=known.sync_asked)
         self._hold = self._hold.over()
         self._background.wake()
-        self._log.info("sync_point_missed", source=str(missed.ts), why=missed.why)

@@ -44,12 +44,9 @@ def newest_status(
     lifecycle = _lifecycle(state, checkpoint, now, random, awaits=awaits)
     current_at = _current_at(state, checkpoint, now)
     latest = state.sightings.latest
-    newest = ChangefeedStatus(
+    newest = replace(
+        status,
         lifecycle=lifecycle,
-        start=status.start,
-        copied_from=status.copied_from,
-        taken_in_at=status.taken_in_at,
-        tables=status.tables,
         routes=status.routes if status.routes is not None else state.info.configuration.routes,
         checkpoint=checkpoint,
         resolved=resolved,
@@ -60,7 +57,6 @@ def newest_status(
         run=status.run + (lifecycle.running and not status.lifecycle.running),
         info_version=state.info.version,
         epoch=state.epoch,
-        capture=status.capture,
         still=lifecycle.resting and (status.still or state.still),
         copying_since=(status.copying_since or now) if _in_copy(state) else None,
         letters=status.letters if state.letters is None else state.letters,
