@@ -54,7 +54,6 @@ class Mirror:
         self._replica = Replica(etcd)
         self._whole = False
         """Whether the replica has the keys apart."""
-        self._needed_by = 0
         self._needed_until = float("-inf")
         self._watch: Watch | None = None
         self._changed = threading.Condition()
@@ -96,23 +95,9 @@ class Mirror:
         """Why it is not up to date. Empty if it is, or if it has not started."""
         return str(self._interrupted_by or "")
 
-    def need_apart(self) -> None:
-        """From now on until `need_apart_no_more`, which is called as often."""
-        with self._changed:
-            self._needed_by += 1
-        self._hurry()
-
-    def need_apart_no_more(self) -> None:
-        with self._changed:
-            self._needed_by -= 1
-
     def need_apart_for(self, span: timedelta) -> None:
-        """For that time from now on."""
+        """For that time from now on. The thread does not wait out a watch that has too little."""
         self._needed_until = time.monotonic() + span.total_seconds()
-        self._hurry()
-
-    def _hurry(self) -> None:
-        """The thread does not wait out a watch that has too little."""
         if self._lacks_apart:
             self._end_watch()
 
@@ -182,7 +167,7 @@ class Mirror:
 
     @property
     def _apart_is_needed(self) -> bool:
-        return not self._apart or self._needed_by > 0 or time.monotonic() < self._needed_until
+        return not self._apart or time.monotonic() < self._needed_until
 
     @property
     def _lacks_apart(self) -> bool:

@@ -48,6 +48,7 @@ _CALM = timedelta(milliseconds=150)
 """As long as rows flow and nothing else happens: most changes are the owner's own and the reports that follow from them."""
 _CAMPAIGN = timedelta(seconds=2)
 _VIEW_TIMEOUT = timedelta(seconds=2)
+_REPORTS_KEPT = timedelta(minutes=1)
 _RETRY = timedelta(milliseconds=500)
 
 
@@ -160,7 +161,6 @@ class Owner:
             in_flight=InFlightDdl(self._left),
         )
         unreadable = UnreadableChangefeeds(store, self._layout, self._margin)
-        self._mirror.need_apart()
         try:
             while not self.over:
                 self._wake.clear()
@@ -171,7 +171,6 @@ class Owner:
                 self._urgent.wait((_CALM if calm else _UNHURRIED).total_seconds())
                 self._wake.wait((_IDLE_TICK if calm else _TICK).total_seconds())
         finally:
-            self._mirror.need_apart_no_more()
             latest = self._session.lost_at
             for changefeed in self._changefeeds.values():
                 changefeed.close()
@@ -201,6 +200,7 @@ class Owner:
         self.oplog_left = {id: known.oplog_left for id, known in self._changefeeds.items() if known.oplog_left}
 
     def _view(self, term: OwnerTerm) -> View:
+        self._mirror.need_apart_for(_REPORTS_KEPT)
         return self._mirror.at_least(term.store.settle(), _VIEW_TIMEOUT, whole=True)
 
     def _tick(self, id: ChangefeedId, term: OwnerTerm, unreadable: UnreadableChangefeeds) -> bool:

@@ -108,7 +108,7 @@ def test_what_is_written_is_read_again(sizes: list[int]) -> None:
 
 def test_no_node_mirrors_large_values_and_each_reads_those_of_its_records() -> None:
     cluster, record = Cluster(), schema(document(PIECE_BYTES * 2))
-    cluster.mirror.need_apart()
+    cluster.mirror.need_apart_for(timedelta(hours=1))
     cluster.write(record)
     view = cluster.view()
     assert not any("large" in group for group in view.groups)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -15,6 +14,7 @@ from coordination.view import Replica, View
 from tests.memory_etcd import MemoryClient, MemoryEtcd, MemoryWatch
 
 AT_ONCE = timedelta(0)
+LONG = timedelta(hours=1)
 PREFIX = "/s/"
 APART = "/s/~"
 
@@ -188,21 +188,21 @@ def test_keys_apart_are_mirrored_while_they_are_needed(server: MemoryEtcd) -> No
     with pytest.raises(CoordinationUnavailable):
         mirror.at_least(0, AT_ONCE, whole=True)
 
-    mirror.need_apart()
+    mirror.need_apart_for(LONG)
     whole = follow(mirror)
     assert values(whole) == {"/s/a": b"1", "/s/~r/x": b"2"}
     assert mirror.at_least(last, AT_ONCE, whole=True) is whole
     put(server, **{"~r_x": b"3"})
     assert values(follow(mirror)) == {"/s/a": b"1", "/s/~r/x": b"3"}
 
-    mirror.need_apart_no_more()
+    mirror.need_apart_for(timedelta(0))
     put(server, b=b"1")
     assert values(follow(mirror)) == {"/s/a": b"1", "/s/b": b"1"}
 
 
 def test_keys_from_the_end_on_are_never_mirrored(server: MemoryEtcd) -> None:
     mirror = Mirror(server.connect(), PREFIX, apart=APART, end=f"{PREFIX}~~")
-    mirror.need_apart()
+    mirror.need_apart_for(LONG)
     put(server, a=b"1", **{"~r_x": b"1", "~~l_x": b"1"})
     assert values(follow(mirror)) == {"/s/a": b"1", "/s/~r/x": b"1"}
     put(server, **{"~~l_x": b"2"})
@@ -216,7 +216,7 @@ def test_an_etcd_that_went_back_is_told_as_such_when_keys_apart_are_taken_in(ser
     put(server, a=b"1")
     follow(mirror)
     client.server = MemoryEtcd()
-    mirror.need_apart()
+    mirror.need_apart_for(LONG)
     with pytest.raises(InvariantError, match="restored from a backup"):
         mirror.poll(AT_ONCE)
 
@@ -226,7 +226,7 @@ def test_what_has_not_changed_is_the_same_object_after_a_new_snapshot(server: Me
     put(server, g_a=b"1", h_a=b"1", h_b=b"1", **{"~r_x": b"1"})
     before = follow(mirror)
     put(server, h_b=b"2")
-    mirror.need_apart()
+    mirror.need_apart_for(LONG)
     after = follow(mirror)
     assert after.group("/s/g/") is before.group("/s/g/")
     assert after.get("/s/h/a") is before.get("/s/h/a")
@@ -255,7 +255,7 @@ def test_every_view_is_the_state_of_etcd_at_its_revision(script: list[tuple[str,
     mirror = Mirror(client, PREFIX, apart=APART)
     truth: dict[int, dict[str, bytes]] = {server.revision: {}}
     taken: list[tuple[View, bool]] = []
-    needed = 0
+    needed = False
     for count, (step, keys) in enumerate([*script, ("poll", [])]):
         match step:
             case "put":
@@ -270,18 +270,19 @@ def test_every_view_is_the_state_of_etcd_at_its_revision(script: list[tuple[str,
             case "compact":
                 server.compact(server.revision)
             case "need":
-                mirror.need_apart()
-                needed += 1
-            case "need no more" if needed:
-                mirror.need_apart_no_more()
-                needed -= 1
+                mirror.need_apart_for(LONG)
+                needed = True
+            case "need no more":
+                mirror.poll(AT_ONCE)  # a need lasts until the mirror has met it
+                mirror.need_apart_for(timedelta(0))
+                needed = False
             case "poll":
                 mirror.poll(AT_ONCE)
         truth[server.revision] = {kv.key: kv.value for kv in server.range(PREFIX).items}
         taken.append((mirror.view(), mirror.whole))
     last = follow(mirror)
     taken.append((last, mirror.whole))
-    assert mirror.whole is (needed > 0)
+    assert mirror.whole is needed
     assert values(last) == {key: value for key, value in truth[server.revision].items() if needed or key < APART}
     for view, whole in taken:
         expected = truth.get(view.revision, {})
@@ -289,10 +290,7 @@ def test_every_view_is_the_state_of_etcd_at_its_revision(script: list[tuple[str,
     assert [view.revision for view, _ in taken] == sorted(view.revision for view, _ in taken)
 
 
-@pytest.mark.parametrize("need", [Mirror.need_apart, lambda mirror: mirror.need_apart_for(timedelta(hours=1))])
-def test_a_need_does_not_wait_for_the_end_of_a_poll(
-    server: MemoryEtcd, monkeypatch: pytest.MonkeyPatch, need: Callable[[Mirror], None]
-) -> None:
+def test_a_need_does_not_wait_for_the_end_of_a_poll(server: MemoryEtcd, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = threading.Event()
 
     class Told(MemoryWatch):
@@ -309,7 +307,7 @@ def test_a_need_does_not_wait_for_the_end_of_a_poll(
     last = put(server, a=b"1", **{"~r_x": b"1"})
     mirror.start()
     assert waits.wait(60)
-    need(mirror)
+    mirror.need_apart_for(LONG)
     whole = mirror.at_least(last, timedelta(seconds=60), whole=True)
     assert values(whole) == {"/s/a": b"1", "/s/~r/x": b"1"}
     assert mirror.interrupted_by == ""
