@@ -10,7 +10,7 @@ the field or from its type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 _LONGEST = 60
 
@@ -73,6 +73,17 @@ class Flag:
     """The flag is written once for each item, instead of once with commas."""
     panel: str = ""
     """Of the flags for the fields inside this one."""
+
+
+def parsed(kind: type[Any], written: Callable[[Any], object]) -> CoreSchema:
+    """The schema of a class whose `parse` reads what a user wrote. `written`: its inverse."""
+
+    def validate(value: object) -> Any:
+        return value if isinstance(value, kind) else kind.parse(value)
+
+    return core_schema.no_info_plain_validator_function(
+        validate, serialization=core_schema.plain_serializer_function_ser_schema(written)
+    )
 
 
 def each_once(values: tuple[T, ...], what: str) -> tuple[T, ...]:

@@ -22,9 +22,9 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
 
-from changefeed.config.options import Mistake, did_you_mean
+from changefeed.config.options import Mistake, did_you_mean, parsed
 from changefeed.config.sinks.file_options import SESSION_TOKEN, FileSinkOptions
 from changefeed.config.sinks.kafka_options import CLAIMS, DEFAULT_PORT, KafkaSinkOptions
 from changefeed.errors import ConfigurationError
@@ -148,15 +148,7 @@ class ConnectionUri:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def validate(value: object) -> ConnectionUri:
-            return value if isinstance(value, ConnectionUri) else cls.parse(value)
-
-        def serialize(value: ConnectionUri) -> str:
-            return value.reference
-
-        return core_schema.no_info_plain_validator_function(
-            validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
-        )
+        return parsed(cls, lambda uri: uri.reference)
 
 
 def _variable(name: str, environment: Mapping[str, str]) -> str:

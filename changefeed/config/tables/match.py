@@ -23,9 +23,9 @@ from bson.errors import BSONError
 from bson.int64 import Int64
 from bson.regex import Regex
 from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
 
-from changefeed.config.options import Mistake, did_you_mean, shown
+from changefeed.config.options import Mistake, did_you_mean, parsed, shown
 from changefeed.config.tables.regular_expression import OPTIONS, RegularExpression, Unsupported
 from changefeed.documents.bson_order import MISSING, compare, equality_key, is_nan, regex_parts, same_type
 from changefeed.documents.document import Document
@@ -110,14 +110,9 @@ class MatchExpression:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def validate(value: object) -> MatchExpression:
-            return value if isinstance(value, MatchExpression) else cls.parse(value)
-
-        def serialize(value: MatchExpression) -> object:
-            return json.loads(json_util.dumps(value.query.decode(), json_options=json_util.RELAXED_JSON_OPTIONS))
-
-        return core_schema.no_info_plain_validator_function(
-            validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
+        options = json_util.RELAXED_JSON_OPTIONS
+        return parsed(
+            cls, lambda expression: json.loads(json_util.dumps(expression.query.decode(), json_options=options))
         )
 
 

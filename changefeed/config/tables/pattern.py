@@ -22,9 +22,9 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
 
-from changefeed.config.options import Mistake, shown
+from changefeed.config.options import Mistake, parsed, shown
 from changefeed.table import SYSTEM_DATABASES, TableName
 
 TOKEN = re.compile(r"\\(?P<escaped>[*?!\\])|(?P<wildcard>[*?])|(?P<stray>\\)|(?P<literal>.)", re.DOTALL)
@@ -148,7 +148,9 @@ class TablePattern:
     negated: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> TablePattern:
+    def parse(cls, text: object) -> TablePattern:
+        if not isinstance(text, str):
+            raise Mistake(f"found {shown(text)}; {HINT}")
         negated = text.startswith("!")
         db, _, coll = text.removeprefix("!").partition(".")
         if not db or not coll or "\0" in text:
@@ -183,16 +185,7 @@ class TablePattern:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def validate(value: object) -> TablePattern:
-            if isinstance(value, TablePattern):
-                return value
-            if not isinstance(value, str):
-                raise Mistake(f"found {shown(value)}; {HINT}")
-            return cls.parse(value)
-
-        return core_schema.no_info_plain_validator_function(
-            validate, serialization=core_schema.plain_serializer_function_ser_schema(str)
-        )
+        return parsed(cls, str)
 
 
 EVERYTHING = TablePattern("*", "*")
