@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 
 from changefeed.errors import InvariantError
@@ -91,3 +91,17 @@ def document_of(body: list[bytes]) -> bytes:
     """A document of whole elements."""
     size = 5 + sum(map(len, body))
     return b"".join((size.to_bytes(4, "little"), *body, b"\x00"))
+
+
+def element(kind: int, name: bytes, value: bytes) -> bytes:
+    return b"%c%s\0%s" % (kind, name, value)
+
+
+def string(text: bytes) -> bytes:
+    """The value of an element."""
+    return (len(text) + 1).to_bytes(4, "little") + text + b"\0"
+
+
+def array(values: Iterable[tuple[int, bytes]]) -> bytes:
+    """Of types and values."""
+    return document_of([element(kind, b"%d" % number, value) for number, (kind, value) in enumerate(values)])

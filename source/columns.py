@@ -38,16 +38,15 @@ from typing import Any, NamedTuple, TypeAlias
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from changefeed.bson_bytes import ARRAY, DOCUMENT, NULL, STRING, document_of, elements
+from changefeed.bson_bytes import ARRAY, DOCUMENT, NULL, STRING, document_of, element, elements, string
 from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.documents.row_key import canonical
+from source.oplog.update import Part, described, text_of
 
 _NUMBERS = frozenset({0x01, 0x10, 0x12, 0x13})
 _LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _Value: TypeAlias = tuple[int, bytes]
 """Type and bytes of a BSON value."""
-_Part: TypeAlias = bytes | int
-"""The name of a field, or the index of an element."""
 _NOTHING: _Value = (NULL, b"")
 
 
@@ -138,25 +137,16 @@ class Columns:
             removed = dropped[:1]  # an upsert that changes nothing would insert nothing
         paths |= {text: known[text] for text in removed if text in known}
         paths |= {text: known[text] for text in _fields_of(truncated) if text in known}
-        body = [
-            _element(DOCUMENT, b"updatedFields", document_of([_element(kind, *rest) for kind, *rest in updated])),
-            _element(ARRAY, b"removedFields", _array((STRING, _string(text)) for text in removed)),
-            _element(ARRAY, b"truncatedArrays", _array(truncated)),
-        ]
-        if paths:
-            named = [_element(ARRAY, text, _array(map(_part, parts))) for text, parts in paths.items()]
-            body.append(_element(DOCUMENT, b"disambiguatedPaths", document_of(named)))
-        if b"upsert" in fields:
-            body.append(_element(fields[b"upsert"][0], b"upsert", fields[b"upsert"][1]))
-        return document_of(body)
+        upsert = [element(fields[b"upsert"][0], b"upsert", fields[b"upsert"][1])] if b"upsert" in fields else []
+        return document_of([*described(updated, removed, truncated, paths), *upsert])
 
     def _updated(
-        self, fields: Mapping[bytes, _Value], known: Mapping[bytes, Sequence[_Part]]
-    ) -> tuple[list[tuple[int, bytes, bytes]], dict[bytes, Sequence[_Part]], list[bytes]]:
+        self, fields: Mapping[bytes, _Value], known: Mapping[bytes, Sequence[Part]]
+    ) -> tuple[list[tuple[int, bytes, bytes]], dict[bytes, Sequence[Part]], list[bytes]]:
         """The fields to set, in order, the meaning of their ambiguous names, and the fields that are left out."""
         dropped: list[bytes] = []
         updated: dict[bytes, _Value] = {}
-        paths: dict[bytes, Sequence[_Part]] = {}
+        paths: dict[bytes, Sequence[Part]] = {}
         for text, (kind, value) in _fields(fields.get(b"updatedFields")):
             parts = known.get(text)
             found = self._find(parts if parts is not None else _split(text))
@@ -166,7 +156,7 @@ class Columns:
                     dropped.append(text)
                     continue
                 above = parts[: found.depth] if parts is not None else None
-                whole = _parts_text(above if above is not None else text.split(b".")[: found.depth])
+                whole = text_of(above if above is not None else text.split(b".")[: found.depth])
                 while whole in updated and paths.get(whole) != above:  # a field whose name has a dot
                     above = above or _split(whole)
                     whole += b"'"
@@ -181,7 +171,7 @@ class Columns:
                     paths[text] = parts
         return [(kind, text, value) for text, (kind, value) in updated.items()], paths, dropped
 
-    def _stays(self, text: bytes, known: Mapping[bytes, Sequence[_Part]], *, at_mask: bool = False) -> bool:
+    def _stays(self, text: bytes, known: Mapping[bytes, Sequence[Part]], *, at_mask: bool = False) -> bool:
         """Whether a removal or a truncation concerns what the target has. `at_mask`: so it does if it is of the masked field itself."""
         parts = known.get(text) or _split(text)
         found = self._find(parts)
@@ -190,7 +180,7 @@ class Columns:
         assert found.node is not None
         return at_mask and found.node.shows is _Shows.MASK and found.depth == len(parts)
 
-    def _find(self, parts: Sequence[_Part]) -> _Found:
+    def _find(self, parts: Sequence[Part]) -> _Found:
         node: _ColumnNode | None = self._root
         key: bytes | None = None
         for depth, part in enumerate(parts, 1):
@@ -217,7 +207,7 @@ class Columns:
             return kind, self._document(value, node, key)
         if kind == ARRAY:
             return kind, self._elements(value, node, key)
-        return (STRING, _string(_hash(key, kind, value))) if key is not None and kind != NULL else (kind, value)
+        return (STRING, string(_hash(key, kind, value))) if key is not None and kind != NULL else (kind, value)
 
     def _document(self, raw: bytes, node: _ColumnNode | None, hash_key: bytes | None) -> bytes:
         named = node.fields if node is not None else {}
@@ -226,7 +216,7 @@ class Columns:
             if hash_key is None and name not in named:
                 body.append(raw[at - len(name) - 2 : end])
             elif (shown := self._value(kind, raw[at:end], named.get(name), hash_key)) is not None:
-                body.append(_element(shown[0], name, shown[1]))
+                body.append(element(shown[0], name, shown[1]))
         return document_of(body)
 
     def _elements(self, raw: bytes, node: _ColumnNode | None, hash_key: bytes | None) -> bytes:
@@ -235,18 +225,18 @@ class Columns:
         for name, kind, at, end in elements(raw):
             shown = self._value(kind, raw[at:end], node, hash_key)
             assert shown is not None
-            body.append(_element(shown[0], name, shown[1]))
+            body.append(element(shown[0], name, shown[1]))
         return document_of(body)
 
 
 def _hash(key: bytes, kind: int, value: bytes) -> bytes:
     message = bytes((kind,)) + value
     if kind in _NUMBERS:
-        message = canonical(bson.decode(document_of([_element(kind, b"n", value)]), _LOSSLESS)["n"])
+        message = canonical(bson.decode(document_of([element(kind, b"n", value)]), _LOSSLESS)["n"])
     return hmac.digest(key, message, "sha256").hex().encode()
 
 
-def _split(text: bytes) -> list[_Part]:
+def _split(text: bytes) -> list[Part]:
     return [int(part) if part.isdigit() else part for part in text.split(b".")]
 
 
@@ -268,27 +258,7 @@ def _text(value: bytes) -> bytes:
     return value[4:-1]
 
 
-def _string(text: bytes) -> bytes:
-    return (len(text) + 1).to_bytes(4, "little") + text + b"\x00"
-
-
-def _parts(value: bytes) -> list[_Part]:
+def _parts(value: bytes) -> list[Part]:
     return [
         _text(part) if kind == STRING else int.from_bytes(part, "little") for _, (kind, part) in _fields((ARRAY, value))
     ]
-
-
-def _parts_text(parts: Iterable[_Part]) -> bytes:
-    return b".".join(part if isinstance(part, bytes) else b"%d" % part for part in parts)
-
-
-def _part(part: _Part) -> _Value:
-    return (STRING, _string(part)) if isinstance(part, bytes) else (0x10, part.to_bytes(4, "little"))
-
-
-def _array(values: Iterable[_Value]) -> bytes:
-    return document_of([_element(kind, b"%d" % number, value) for number, (kind, value) in enumerate(values)])
-
-
-def _element(kind: int, name: bytes, value: bytes) -> bytes:
-    return b"%c%s\0%s" % (kind, name, value)

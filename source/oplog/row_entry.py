@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct, error
 
-from changefeed.bson_bytes import USUAL_SIZES, document_of, elements, fields_of
+from changefeed.bson_bytes import USUAL_SIZES, document_of, elements, fields_of, string
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.position import Position
@@ -171,12 +171,8 @@ def _namespace(text: bytes) -> bytes:
     """In the form of the raw `ns` of a change event. Buckets are rows of their time series."""
     db, _, coll = text.partition(b".")
     coll = coll.removeprefix(_BUCKETS) or coll
-    names = [b"\x02" + name + _string(value) for name, value in ((b"db\0", db), (b"coll\0", coll)) if value]
+    names = [b"\x02" + name + string(value) for name, value in ((b"db\0", db), (b"coll\0", coll)) if value]
     return document_of(names)
-
-
-def _string(value: bytes) -> bytes:
-    return (len(value) + 1).to_bytes(4, "little") + value + b"\0"
 
 
 def _key_of(entry: bytes, at: int, end: int) -> bytes:

@@ -16,19 +16,20 @@ A field under `i` is new, or was moved to the end of its document: it is first r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from struct import Struct
 from typing import TypeAlias
 
-from changefeed.bson_bytes import ARRAY, DOCUMENT, document_of, elements
+from changefeed.bson_bytes import ARRAY, DOCUMENT, STRING, array, document_of, element, elements, string
 from changefeed.errors import SourceUnsupported
 
 Part: TypeAlias = bytes | int
 """The name of a field, or the index of an element."""
 DiffPath: TypeAlias = tuple[Part, ...]
 
+_INTEGER = 0x10
 _INT32 = Struct("<i").unpack_from
 _ID = b"_id\0"
 _DIFF = b"\x10$v\0\x02\0\0\0\x03diff\0"
@@ -79,39 +80,47 @@ class _Description:
 
     def document(self) -> bytes:
         text, ambiguous = self._texts()
-        updated = [_element(kind, text[path], value) for path, kind, value in self.updated]
-        removed = [_string(b"%d" % number, text[path]) for number, path in enumerate(self.removed)]
+        updated = [(kind, text[path], value) for path, kind, value in self.updated]
         truncated = [
-            _element(
+            (
                 DOCUMENT,
-                b"%d" % number,
-                document_of([_string(b"field", text[path]), b"\x10newSize\0" + size.to_bytes(4, "little")]),
+                document_of([element(STRING, b"field", string(text[path])), element(_INTEGER, b"newSize", _int(size))]),
             )
-            for number, (path, size) in enumerate(self.truncated)
+            for path, size in self.truncated
         ]
-        body = [
-            _element(DOCUMENT, b"updatedFields", document_of(updated)),
-            _element(ARRAY, b"removedFields", document_of(removed)),
-            _element(ARRAY, b"truncatedArrays", document_of(truncated)),
-        ]
-        if ambiguous:
-            body.append(_element(DOCUMENT, b"disambiguatedPaths", document_of(ambiguous)))
-        return document_of(body)
+        return document_of(described(updated, [text[path] for path in self.removed], truncated, ambiguous))
 
-    def _texts(self) -> tuple[dict[DiffPath, bytes], list[bytes]]:
+    def _texts(self) -> tuple[dict[DiffPath, bytes], dict[bytes, DiffPath]]:
         """A text for each path, and the meaning of ambiguous texts. If `a.b` stands for two paths, the one with the dotted name gets another text."""
         paths = [path for path, _, _ in self.updated] + [path for path, _ in self.truncated] + self.removed
         dotted = [path for path in dict.fromkeys(paths) if self.literal and any(_dotted(part) for part in path)]
-        texts = {path: _text(path) for path in paths if path not in dotted}
+        texts = {path: text_of(path) for path in paths if path not in dotted}
         taken = set(texts.values())
         for path in dotted:
-            text = _text(path)
+            text = text_of(path)
             while text in taken:
                 text += b"'"
             texts[path] = text
             taken.add(text)
-        parts = {path: document_of([_part(number, part) for number, part in enumerate(path)]) for path in dotted}
-        return texts, [_element(ARRAY, texts[path], parts[path]) for path in dotted]
+        return texts, {texts[path]: path for path in dotted}
+
+
+def described(
+    updated: Iterable[tuple[int, bytes, bytes]],
+    removed: Iterable[bytes],
+    truncated: Iterable[tuple[int, bytes]],
+    paths: Mapping[bytes, Iterable[Part]],
+) -> list[bytes]:
+    """The elements of an `updateDescription`. `updated`: types, paths and values. `paths`: the meaning of ambiguous ones."""
+    body = [
+        element(DOCUMENT, b"updatedFields", document_of([element(*each) for each in updated])),
+        element(ARRAY, b"removedFields", array((STRING, string(text)) for text in removed)),
+        element(ARRAY, b"truncatedArrays", array(truncated)),
+    ]
+    if paths:
+        meanings = [element(ARRAY, text, array(map(_part, parts))) for text, parts in paths.items()]
+        body.append(element(DOCUMENT, b"disambiguatedPaths", document_of(meanings)))
+    return body
 
 
 def _described(o: bytes) -> _Description:
@@ -185,19 +194,13 @@ def _dotted(part: Part) -> bool:
     return isinstance(part, bytes) and b"." in part
 
 
-def _text(path: DiffPath) -> bytes:
+def text_of(path: Iterable[Part]) -> bytes:
     return b".".join(part if isinstance(part, bytes) else b"%d" % part for part in path)
 
 
-def _part(number: int, part: Part) -> bytes:
-    if isinstance(part, bytes):
-        return _string(b"%d" % number, part)
-    return _element(0x10, b"%d" % number, part.to_bytes(4, "little"))
+def _part(part: Part) -> tuple[int, bytes]:
+    return (STRING, string(part)) if isinstance(part, bytes) else (_INTEGER, _int(part))
 
 
-def _element(kind: int, name: bytes, value: bytes) -> bytes:
-    return b"%c%s\0%s" % (kind, name, value)
-
-
-def _string(name: bytes, text: bytes) -> bytes:
-    return _element(0x02, name, (len(text) + 1).to_bytes(4, "little") + text + b"\0")
+def _int(value: int) -> bytes:
+    return value.to_bytes(4, "little")
