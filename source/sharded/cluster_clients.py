@@ -1,6 +1,6 @@
 """`ClusterClients`: the connections to the config servers and the shards of a source.
 
-`FormerShards`: whether a shard that was removed from the cluster can still be read.
+`silence`: whether a shard that was removed from the cluster can still be read.
 
     in config.shards                     it is away at most, however long it is silent
     not there any more: it answers       its last entries are read
@@ -19,18 +19,20 @@ the time from another shard only with that shard's signature, which sessions car
     mongodb://reader:secret@cfg1:27019,cfg2:27019/?replicaSet=cfg&tls=true    and the shard's host sa/db1:27018,db2:27018 give
     mongodb://reader:secret@db1:27018,db2:27018/?replicaSet=sa&tls=true
 
-Users of a shard are its own, but usually one name and password is created on all of them. A shard that differs has credentials of its own.
+Users of a shard are its own: one name and password is created on all of them.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+from pymongo.client_session import ClientSession
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
@@ -46,24 +48,26 @@ _OLDEST = (5, 0)
 """Older shards have no coordinators of DDL, and their chunks are not known by a UUID."""
 
 
+GONE_AFTER = timedelta(minutes=10)
+
+
 class ClusterClients:
-    """For all threads. `uri` names the config servers; `credentials` are those of single shards, by name."""
+    """For all threads. `uri` names the config servers."""
 
     def __init__(
         self,
         uri: str,
         *,
-        credentials: Mapping[str, str] | None = None,
         app_name: str = "sluice",
         capture: Capture | None = Capture.SHARD_OPLOGS,
         gone_after: timedelta | None = None,
     ) -> None:
-        """`capture`: None reads the primaries, for reads that must be as new as every acknowledged write. `gone_after`: see `FormerShards`."""
+        """`capture`: None reads the primaries, for reads that must be as new as every acknowledged write."""
         self._uri, self._app_name, self._capture = uri, app_name, capture
-        self._credentials = dict(credentials or {})
         self._clients: dict[str, Client] = {CONFIG: connect(uri, app_name=app_name, capture=capture)}
         self._hosts: dict[str, str] = {}
-        self._former = FormerShards(gone_after)
+        self._gone_after = gone_after if gone_after is not None else GONE_AFTER
+        self._silent_since: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -116,12 +120,20 @@ class ClusterClients:
         """Of a shard that was removed. None: it answers, or it is a shard again."""
         if shard in self.read_shards():
             return None
-
-        def ping() -> None:
+        try:
             with translated(f"asking the former shard {shard} at {host}"):
                 read_command(self.of(shard, host), "admin", {"ping": 1})
+        except SourceUnavailable as error:
+            since = self._silent_since.setdefault(shard, time.monotonic())
+            silent = timedelta(seconds=time.monotonic() - since)
+            return Silence(error=error, left=self._gone_after - silent)
+        self._silent_since.pop(shard, None)
+        return None
 
-        return self._former.ask(shard, ping)
+    def streams(self) -> Mapping[str, Client]:
+        """The config servers, and all shards."""
+        hosts = self.read_shards()
+        return {CONFIG: self.config, **{name: self.of(name, host) for name, host in hosts.items()}}
 
     def host(self, shard: str) -> str:
         """Of a shard that was connected."""
@@ -132,12 +144,9 @@ class ClusterClients:
         with self._lock:
             if stream not in self._clients:
                 self._hosts[stream] = host or self._hosts[stream]
-                uri = shard_uri(self._uri, self._hosts[stream], self._credentials.get(stream))
+                uri = shard_uri(self._uri, self._hosts[stream])
                 self._clients[stream] = connect(uri, app_name=self._app_name, capture=self._capture)
             return self._clients[stream]
-
-
-GONE_AFTER = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,39 +169,17 @@ class Silence:
         )
 
 
-class FormerShards:
-    """For all threads."""
-
-    def __init__(self, gone_after: timedelta | None = None) -> None:
-        self._gone_after = gone_after if gone_after is not None else GONE_AFTER
-        self._silent_since: dict[str, float] = {}
-        self._lock = threading.Lock()
-
-    def ask(self, shard: str, ping: Callable[[], object]) -> Silence | None:
-        """None: it answers."""
-        try:
-            ping()
-        except SourceUnavailable as error:
-            with self._lock:
-                since = self._silent_since.setdefault(shard, time.monotonic())
-            silent = timedelta(seconds=time.monotonic() - since)
-            return Silence(error=error, left=self._gone_after - silent)
-        with self._lock:
-            self._silent_since.pop(shard, None)
-        return None
-
-
 _LONGEST_MS = 10_000
 _THREADS = 16
 
 
 def reach_newest(clients: ClusterClients) -> ClusterTime:
     """Everything that was acknowledged before this call is at or before it, and a majority of each shard has reached it."""
-    streams = _streams(clients)
+    streams = clients.streams()
     with ThreadPoolExecutor(_THREADS, "clock") as threads:
         points = list(threads.map(_newest, streams.items()))
         newest_ts, proof = max(points, key=lambda point: point[0])
-        for _ in threads.map(lambda each: _reach(each[0], each[1], newest_ts, proof), streams.items()):
+        for _ in threads.map(lambda name: _reach(name, streams[name], newest_ts, proof), streams):
             pass
     return newest_ts
 
@@ -203,11 +190,6 @@ def reach(clients: ClusterClients, at_least_ts: ClusterTime) -> ClusterTime:
     if reached_ts < at_least_ts:
         raise SourceUnavailable(f"the source's shards have reached {reached_ts}, expected {at_least_ts} or later")
     return reached_ts
-
-
-def _streams(clients: ClusterClients) -> Mapping[str, Client]:
-    hosts = clients.read_shards()
-    return {CONFIG: clients.config, **{name: clients.of(name, host) for name, host in hosts.items()}}
 
 
 def _newest(stream: tuple[str, Client]) -> tuple[ClusterTime, Mapping[str, Any] | None]:
@@ -224,6 +206,16 @@ def _newest(stream: tuple[str, Client]) -> tuple[ClusterTime, Mapping[str, Any] 
 
 
 def _reach(name: str, client: Client, to_ts: ClusterTime, proof: Mapping[str, Any] | None) -> None:
+    with client.start_session(causal_consistency=False) as session:
+        nudge(name, client, session, to_ts, proof)
+
+
+def nudge(
+    name: str, client: Client, session: ClientSession, to_ts: ClusterTime, proof: Mapping[str, Any] | None
+) -> None:
+    """Has the shard write a no-op at or after that time, by a read. `proof`: that the cluster has reached it."""
+    if proof is not None:
+        session.advance_cluster_time(proof)
     command = {
         "find": OPLOG.coll,
         "filter": {"ts": to_ts.to_bson()},
@@ -232,9 +224,7 @@ def _reach(name: str, client: Client, to_ts: ClusterTime, proof: Mapping[str, An
         "readConcern": {"level": "majority", "afterClusterTime": to_ts.to_bson()},
         "maxTimeMS": _LONGEST_MS,
     }
-    with translated(f"asking {name} to reach {to_ts}"), client.start_session(causal_consistency=False) as session:
-        if proof is not None:
-            session.advance_cluster_time(proof)
+    with translated(f"asking {name} to reach {to_ts}"):
         read_command(client, OPLOG.db, command, session=session)
 
 
@@ -242,8 +232,8 @@ _OF_ONE_SET = frozenset({"replicaset", "directconnection", "loadbalanced", "srvs
 _SRV = "mongodb+srv://"
 
 
-def shard_uri(source: str, host: str, credentials: str | None = None) -> str:
-    """`host` is that of `config.shards`. `credentials`: `user:password`, percent-encoded."""
+def shard_uri(source: str, host: str) -> str:
+    """`host` is that of `config.shards`."""
     name, separator, members = host.partition("/")
     if not separator:
         raise SourceUnsupported(f"the host of a shard in config.shards is {host!r}, without the name of a replica set")
@@ -254,7 +244,7 @@ def shard_uri(source: str, host: str, credentials: str | None = None) -> str:
         database = ""
     else:
         database, _, options = tail.partition("?")
-    user = credentials if credentials is not None else authority.rpartition("@")[0]
+    user = authority.rpartition("@")[0]
     stated = [each for each in options.split("&") if each and each.partition("=")[0].lower() not in _OF_ONE_SET]
     if source.startswith(_SRV) and not any(each.lower().startswith(("tls=", "ssl=")) for each in stated):
         stated.append("tls=true")

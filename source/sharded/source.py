@@ -75,7 +75,7 @@ class ShardedSource:
         found: list[tuple[OplogWindow, str]] = []
         parts: dict[str, ClusterTime | None] = {}
         away: SourceUnavailable | None = None
-        for name, client in self._streams().items():
+        for name, client in self._clients.streams().items():
             try:
                 window = read_oplog_window(client)
             except SourceUnavailable as error:
@@ -95,13 +95,6 @@ class ShardedSource:
             return OplogWindow(oldest_ts=oldest_ts, newest_ts=newest_ts, whole=True, parts=parts)
         shortest, name = max(cut, key=lambda each: each[0].oldest_ts)
         return OplogWindow(oldest_ts=shortest.oldest_ts, newest_ts=newest_ts, of=f"of {_named(name)} ", parts=parts)
-
-    def _streams(self) -> Mapping[str, Any]:
-        hosts = self._clients.read_shards()
-        return {
-            CONFIG: self._clients.config,
-            **{name: self._clients.of(name, host) for name, host in hosts.items()},
-        }
 
     def silence(self, shard: str, host: str) -> Silence | None:
         """Of a shard that was removed. None: it answers, or it is a shard again."""

@@ -32,6 +32,7 @@ from source.oplog.command_entry import CommandEntry
 from source.oplog.find import OPLOG, commands, entries, entry_at, parts
 from source.oplog.window import oldest_time_for_message
 from source.read_size import Stride
+from source.sharded.cluster_clients import nudge
 from source.sharded.effective_order import (
     Operation,
     Prepares,
@@ -78,7 +79,7 @@ _OF_USERS = {
         {"op": "c", "ns": "admin.$cmd", "o.commitTransaction": {"$exists": True}},
     ]
 }
-_NUDGE_MS = 10_000
+_LONGEST_MS = 10_000
 _PATIENCE_SECONDS = 60.0
 _LOOK_AGAIN_SECONDS = 0.1
 
@@ -179,7 +180,7 @@ class ClusterStream:
                 "projection": {"ts": 1},
                 "limit": 1,
                 "readConcern": {"level": "majority"},
-                "maxTimeMS": _NUDGE_MS,
+                "maxTimeMS": _LONGEST_MS,
             }
             found = read_command(self._client, OPLOG.db, command)["cursor"]["firstBatch"]
         self._looked_ts = self._read_ts
@@ -207,20 +208,8 @@ class ClusterStream:
             self.nudge(before_ts, cluster_time)
 
     def nudge(self, to_ts: ClusterTime, cluster_time: Mapping[str, Any] | None) -> None:
-        """Has the shard write a no-op at or after that time, by a read. `cluster_time` proves that the cluster has reached it."""
-        session = self._own_session()
-        if cluster_time is not None:
-            session.advance_cluster_time(cluster_time)
-        command = {
-            "find": OPLOG.coll,
-            "filter": {"ts": to_ts.to_bson()},
-            "projection": {"ts": 1},
-            "limit": 1,
-            "readConcern": {"level": "majority", "afterClusterTime": to_ts.to_bson()},
-            "maxTimeMS": _NUDGE_MS,
-        }
-        with translated(f"asking {self.name} to reach {to_ts}"):
-            read_command(self._client, OPLOG.db, command, session=session)
+        """Has the shard write a no-op at or after that time. `cluster_time` proves that the cluster has reached it."""
+        nudge(self.name, self._client, self._own_session(), to_ts, cluster_time)
 
     def _own_session(self) -> ClientSession:
         if self._session is None:

@@ -27,11 +27,6 @@ def test_options_and_credentials_are_those_of_the_config_servers(source: str, ex
     assert shard_uri(source, "sa/db1:1,db2:2") == expected
 
 
-def test_a_shard_may_have_credentials_of_its_own() -> None:
-    assert shard_uri("mongodb://u:p@cfg1/", "sa/db1:1", "other:w") == "mongodb://other:w@db1:1/?replicaSet=sa"
-    assert shard_uri("mongodb://cfg1/", "sa/db1:1", "other:w") == "mongodb://other:w@db1:1/?replicaSet=sa"
-
-
 def test_a_host_without_a_set_is_refused() -> None:
     with pytest.raises(SourceUnsupported, match="'db1:1'"):
         shard_uri("mongodb://cfg1/", "db1:1")
