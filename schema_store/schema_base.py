@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Self, overload
+from typing import Self
 
 from changefeed.table import TableId, TableName, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
-class PackedTexts(Sequence[str]):
+class PackedTexts:
     """A text costs its UTF-8 bytes and four more. The order of UTF-8 is that of Python's strings."""
 
     _bytes: bytes
@@ -38,14 +38,8 @@ class PackedTexts(Sequence[str]):
             yield self._bytes[begin:end].decode()
             begin = end
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[str]: ...
-    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(len(self))[place]]
-        return self._encoded(range(len(self))[place]).decode()
+    def __getitem__(self, place: int) -> str:
+        return self._encoded(place).decode()
 
     def __contains__(self, text: object) -> bool:
         return isinstance(text, str) and self.find(text) is not None

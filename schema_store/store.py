@@ -64,11 +64,34 @@ class SchemaStore:
         base_of: Callable[[TableId], TableSchema | None],
         records: Iterable[DdlRecord],
     ) -> SchemaStore:
-        """As if derived from the bases and records of now, from the last `gc` on. `changed`: the bases that have changed, as they were and as they
-        are. `gone`: records that no longer exist.
+        """As if derived from the bases and records of now, from the last `gc` on, without deriving those of all other tables again.
+
+        `changed`: the bases that have changed, as they were and as they are. `gone`: records that no longer exist.
+
+        A fold rewrites the bases of a few tables and removes their records; a changed filter adds bases and removes some. A node that did not look
+        for a while may have missed records that were settled and folded, so its versions of these tables cannot be trusted. The tables that a
+        changed base, a record that is gone, or a record that meets one of these may concern are forgotten and derived from their bases and records:
+
+            bases     A changed, from a@0 to a@7           concerned  A, a
+            records   7 collMod A           gone
+                      9 rename A to b, over B                         A, a, b, B
+                      9 rename C to d                                 not concerned
+
+        Every record concerns either only such tables and names or none of them. So the others keep their versions.
         """
-        settled = [record.event for record in records if not record.open]
-        versions = rederived(self.versions, changed, (record.event for record in gone), base_of, settled)
+        concerned = _Concerned(self.versions, base_of)
+        for base in changed:
+            concerned.add({base.id}, {base.name})
+        for record in gone:
+            concerned.add_event(record.event)
+        events, others = list[DdlEvent](), [record.event for record in records if not record.open]
+        while met := [event for event in others if concerned.meets(event)]:
+            others = [event for event in others if not concerned.meets(event)]
+            events += met
+            for event in met:
+                concerned.add_event(event)
+        found = (base_of(table) for table in concerned.tables)
+        versions = self.versions.derived_again(concerned.tables, concerned.names, filter(None, found), events)
         return replace(self, versions=versions).take(records)
 
     def gc(self, checkpoint: Position) -> SchemaStore:
@@ -158,43 +181,6 @@ class _OpenStep:
 
 def _bytes(schema: TableSchema) -> int:
     return len(schema.options.raw) + sum(len(index.raw) for index in schema.indexes)
-
-
-def rederived(
-    versions: SchemaVersions,
-    changed: Iterable[TableSchema],
-    gone: Iterable[DdlEvent],
-    base_of: Callable[[TableId], TableSchema | None],
-    settled: Iterable[DdlEvent],
-) -> SchemaVersions:
-    """Return the versions after some bases have changed, without deriving those of all other tables again.
-
-    `changed`: bases as they were and as they are. `settled`: all that there are now.
-
-    A fold rewrites the bases of a few tables and removes their records; a changed filter adds bases and removes some. A node that did not look
-    for a while may have missed records that were settled and folded, so its versions of these tables cannot be trusted. The tables that a
-    changed base, a record that is gone, or a record that meets one of these may concern are forgotten and derived from their bases and records:
-
-        bases     A changed, from a@0 to a@7           concerned  A, a
-        records   7 collMod A           gone
-                  9 rename A to b, over B                         A, a, b, B
-                  9 rename C to d                                 not concerned
-
-    Every record concerns either only such tables and names or none of them. So the others keep their versions.
-    """
-    concerned = _Concerned(versions, base_of)
-    for base in changed:
-        concerned.add({base.id}, {base.name})
-    for event in gone:
-        concerned.add_event(event)
-    events, others = list[DdlEvent](), list(settled)
-    while met := [event for event in others if concerned.meets(event)]:
-        others = [event for event in others if not concerned.meets(event)]
-        events += met
-        for event in met:
-            concerned.add_event(event)
-    found = (base_of(table) for table in concerned.tables)
-    return versions.derived_again(concerned.tables, concerned.names, filter(None, found), events)
 
 
 @dataclass(slots=True)

@@ -78,8 +78,7 @@ class SchemaVersions:
     def adopt(self, bases: Iterable[TableSchema]) -> SchemaVersions:
         """With tables whose definition is known from a position on: at the start, or when they enter the filter."""
         draft = self.draft()
-        for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
-            draft.adopt(base)
+        draft.adopt_all(bases)
         return draft.versions
 
     def draft(self) -> SchemaDraft:
@@ -91,8 +90,7 @@ class SchemaVersions:
     def apply_all(self, events: Iterable[DdlEvent]) -> SchemaVersions:
         """In stream order. All events share one copy: a dropDatabase comes with thousands of drops."""
         draft = self.draft()
-        for event in sorted(events, key=lambda event: event.position):
-            draft.apply(event)
+        draft.apply_all(events)
         return draft.versions
 
     def effects(self, events: Iterable[DdlEvent]) -> Iterator[tuple[DdlEvent, SchemaChange]]:
@@ -113,10 +111,8 @@ class SchemaVersions:
         """Forgets these tables and names, and derives them from their bases and events. The events concern no others."""
         draft = SchemaDraft(self._layers, None)
         draft.forget(tables, names)
-        for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
-            draft.adopt(base)
-        for event in sorted(events, key=lambda event: event.position):
-            draft.apply(event)
+        draft.adopt_all(bases)
+        draft.apply_all(events)
         return replace(draft.versions, _floor=self._floor)
 
     def agrees(self, other: SchemaVersions, since: Position) -> bool:
@@ -227,11 +223,16 @@ class SchemaDraft:
         self._layers.tables.update((table, Timeline()) for table in tables)
         self._layers.names.update((name, Timeline()) for name in names)
 
-    def adopt(self, base: TableSchema) -> None:
-        known = self._layers.table(base.id).at(base.valid_from)
-        if known is not None and known.name != base.name:
-            self._name(known.name, base.valid_from, None)
-        self._begin(base)
+    def adopt_all(self, bases: Iterable[TableSchema]) -> None:
+        for base in sorted(bases, key=lambda base: (base.valid_from, base.id)):
+            known = self._layers.table(base.id).at(base.valid_from)
+            if known is not None and known.name != base.name:
+                self._name(known.name, base.valid_from, None)
+            self._begin(base)
+
+    def apply_all(self, events: Iterable[DdlEvent]) -> None:
+        for event in sorted(events, key=lambda event: event.position):
+            self.apply(event)
 
     def apply(self, event: DdlEvent) -> None:
         if self._floor is not None and event.position < self._floor:
