@@ -21,32 +21,30 @@ If that fails too, the event has no content, and is an error if it is wanted.
     entry                              event
     i, o: a document                   insert: fullDocument
     u, o: a document with an _id       replace: fullDocument
-    u, o: {$v: 2, diff: {d, u, i}}     update: updateDescription, of whole fields on the top level with plain names
+    u, o: a diff                       update: updateDescription, as `source.oplog.update` tells it
 
-In a transaction it is one of the operations in its entries, which are followed from the last one back to the first. It has to be the
-only operation on its document. For other updates the content is not determined.
+In a transaction it is one of the operations in its entries, and has to be the only one on its document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import bson
-from bson.timestamp import Timestamp
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError, ServerSelectionTimeoutError
-from pymongo.read_concern import ReadConcern
 
-from changefeed.bson_bytes import document_of, elements, fields_of
+from changefeed.bson_bytes import STRING, document_of, element, elements, fields_of, string
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.document import RAW
 from changefeed.documents.row_key import key_text
-from changefeed.errors import EventTooLarge, InvariantError, SourceUnavailable
-from changefeed.table import TableName
+from changefeed.errors import EventTooLarge, HistoryLost, InvariantError, SourceUnavailable
 from source.connection import Client
 from source.errors import EVENT_TOO_LARGE, error_text, is_refusal
-from source.raw_find import RawFind
+from source.oplog.command_entry import CommandEntry, is_command
+from source.oplog.find import entry_at, operations
+from source.oplog.update import UnknownUpdate, description, is_replacement
 from source.raw_row import Header
 from source.stream.change_event import scan, table_name
 from source.stream.raw_stream import RawStream
@@ -232,73 +230,42 @@ _REMEDY = (
 )
 
 
-_OPLOG = TableName("local", "oplog.rs")
-_OPERATIONS = {b"insert": "i", b"replace": "u", b"update": "u"}
+_OPERATIONS = {b"insert": b"i", b"replace": b"u", b"update": b"u"}
 _LARGE_KEY = 2 << 20
-_NOWHERE = Timestamp(0, 0)
-_NO_ARRAY = b"\x05\0\0\0\0"
 
 
 def logged_content(client: Client, header: Header) -> bytes | None:
     """A raw document or `updateDescription`. None if the oplog may not be read, or does not determine the content."""
     if client.is_mongos or header.type not in _OPERATIONS:
         return None
-    logged = _entry(client, header) or _operation(client, header)
-    if logged is None:
-        return None
-    key, fields = fields_of(header.key).get(b"_id"), fields_of(logged)
-    if header.type != b"update":
-        return logged if fields.get(b"_id") == key else None
-    diff = fields.get(b"diff")
-    return described(diff[len(b"\x03diff\0") :]) if b"_id" not in fields and diff is not None else None
-
-
-def _entry(client: Client, header: Header) -> bytes | None:
-    """`o` of the only entry of that time."""
-    arguments = {
-        "filter": {
-            "ts": header.position.ts.to_bson(),
-            "op": _OPERATIONS[header.type],
-            "ns": str(table_name(header.ns)),
-        },
-        "projection": {"_id": 0, "o": 1},
-        "readConcern": {"level": "majority"},
-    }
     try:
-        with RawFind(client, _OPLOG, arguments, most=2) as replies:
-            found = [document for reply in replies for document in reply.documents]
+        logged = _logged(client, header)
+        if logged is None or is_replacement(logged) == (header.type == b"update"):
+            return None
+        return description(logged) if header.type == b"update" else logged
+    except (HistoryLost, UnknownUpdate):
+        return None
     except OperationFailure as error:
         if is_refusal(error):
             return None
         raise
-    if len(found) != 1:
-        return None
-    return fields_of(found[0])[b"o"][len(b"\x03o\0") :]
 
 
-def _operation(client: Client, header: Header) -> bytes | None:
-    """`o` of the only operation on the document in the transaction of that time."""
-    oplog = client["local"].get_collection("oplog.rs", codec_options=RAW, read_concern=ReadConcern("majority"))
-    key, name, found = fields_of(header.key)[b"_id"], str(table_name(header.ns)), []
-    place: Timestamp | None = header.position.ts.to_bson()
-    while place is not None:
-        try:
-            entry = oplog.find_one({"ts": place, "op": "c"})
-        except OperationFailure as error:
-            if is_refusal(error):
-                return None
-            raise
-        if entry is None or "multiOpType" in entry:
-            return None
-        for operation in entry["o"].get("applyOps", ()):
-            identity = operation.get("o2", operation["o"])
-            if operation["ns"] == name and fields_of(bytes(identity.raw)).get(b"_id") == key:
-                found.append(operation)
-        before = entry.get("prevOpTime", {}).get("ts")
-        place = before if before != _NOWHERE else None
-    if len(found) != 1 or found[0]["op"] != _OPERATIONS[header.type]:
+def _logged(client: Client, header: Header) -> bytes | None:
+    """`o` of the only operation on the document at that time."""
+    last = entry_at(client, header.position.ts, None)
+    made: Iterable[bytes] = (last,)
+    if is_command(last):
+        made = (each for each, _ in operations(partial(entry_at, client), CommandEntry.of(last)))
+    name, key = str(table_name(header.ns)).encode(), fields_of(header.key)[b"_id"]
+    found = []
+    for fields in map(fields_of, made):
+        identity = fields.get(b"o2", fields[b"o"]).partition(b"\0")[2]
+        if fields[b"ns"] == element(STRING, b"ns", string(name)) and fields_of(identity).get(b"_id") == key:
+            found.append(fields)
+    if len(found) != 1 or found[0][b"op"] != element(STRING, b"op", string(_OPERATIONS[header.type])):
         return None
-    return bytes(found[0]["o"].raw)
+    return found[0][b"o"].partition(b"\0")[2]
 
 
 def large_key_entry(client: Client, start_ts: ClusterTime) -> str | None:
@@ -321,28 +288,3 @@ def large_key_entry(client: Client, start_ts: ClusterTime) -> str | None:
         return None
     kind = {"i": "insert", "u": "update", "d": "delete"}[found["op"]]
     return f"{kind} of {found['ns']}, its key has {found['bytes']} bytes, at {ClusterTime.from_bson(found['ts'])}"
-
-
-def described(diff: bytes) -> bytes | None:
-    """A `$v: 2` diff as an `updateDescription`."""
-    sections = {name: element[len(name) + 2 :] for name, element in fields_of(diff).items()}
-    if sections.keys() - {b"d", b"u", b"i"}:
-        return None
-    updated = {**fields_of(sections.get(b"u", _NO_ARRAY)), **fields_of(sections.get(b"i", _NO_ARRAY))}
-    removed = list(fields_of(sections.get(b"d", _NO_ARRAY)))
-    if not all(map(_plain, [*updated, *removed])):
-        return None
-    names = [
-        b"\x02%d\0%s%s\0" % (number, (len(name) + 1).to_bytes(4, "little"), name) for number, name in enumerate(removed)
-    ]
-    return document_of(
-        [
-            b"\x03updatedFields\0" + document_of(list(updated.values())),
-            b"\x04removedFields\0" + document_of(names),
-            b"\x04truncatedArrays\0" + _NO_ARRAY,
-        ]
-    )
-
-
-def _plain(name: bytes) -> bool:
-    return bool(name) and b"." not in name and b"$" not in name and not name.isdigit()

@@ -208,6 +208,16 @@ def test_events_larger_than_a_reply_are_read_in_parts(version: Client, database:
     assert large[2]["updateDescription"]["updatedFields"]["filling"] == bytes(_LARGE - 9_100) + b"x"
 
 
+def test_a_large_update_below_the_top_level_is_whole(version: Client, database: str) -> None:
+    """From 5.0 on it is read from the oplog, which has it as a diff."""
+    rows, key, filling = version[database]["rows"], "k" * 9_000, bytes(_LARGE - 9_100)
+    rows.insert_one({"_id": key, "deep": {"a": 1}})
+    start = now(version)
+    rows.update_one({"_id": key}, {"$set": {"deep.filling": filling}})
+    [update] = read(version, database, Window(start, now(version)))
+    assert update["updateDescription"]["updatedFields"] == {"deep.filling": filling}
+
+
 def test_a_window_that_begins_or_ends_at_a_large_event(version: Client, database: str) -> None:
     rows, key = version[database]["rows"], "k" * 9_000
     start = now(version)
