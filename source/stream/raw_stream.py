@@ -27,8 +27,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import structlog
 from bson.int64 import Int64
@@ -79,7 +80,7 @@ class RawStream:
         self._session = client.start_session(causal_consistency=False)
         self._cursor_id = 0
         self._near = False
-        self._command: SlowCommand[StreamReply] | None = None
+        self._command: Future[StreamReply] | None = None
         self._asked_at = self._answered_at = 0.0
         self._look_at = 0.0
         self._looks_left = _LOOKS
@@ -93,7 +94,7 @@ class RawStream:
             self._begin(self._more(await_ms, most) if self._goes_on() else self._opening(most))
         command, now = self._command, time.monotonic
         assert command is not None
-        if not command.ended(_SILENCE_SECONDS):
+        if not _ended(command, _SILENCE_SECONDS):
             if most is None and self._batch_size.too_slow(now() - self._asked_at):
                 self._give_up(command)
             else:
@@ -101,7 +102,7 @@ class RawStream:
             return None
         self._command = None
         self._cursor_id = 0  # a cursor that failed is gone
-        reply = command.answer()
+        reply = command.result()
         self._answered_at = now()
         if reply.events and most is None:
             self._batch_size.answered(self._answered_at - self._asked_at)
@@ -122,7 +123,7 @@ class RawStream:
     def _begin(self, command: dict[str, object]) -> None:
         self._asked_at = time.monotonic()
         self._look_at, self._looks_left = self._asked_at + _LOOK_EVERY_SECONDS, _LOOKS
-        self._command = SlowCommand(partial(self._run, command))
+        self._command = in_a_thread(partial(self._run, command))
 
     def _goes_on(self) -> bool:
         """Whether the cursor may scan the rest: because it is little, or because it is read in steps."""
@@ -183,7 +184,7 @@ class RawStream:
             return True
         return bool(found["cursor"]["firstBatch"])
 
-    def _give_up(self, command: SlowCommand[StreamReply]) -> None:
+    def _give_up(self, command: Future[StreamReply]) -> None:
         """The end of the session removes the command's cursor too, if there is one."""
         session = self._session.session_id["id"]
         try:
@@ -191,7 +192,7 @@ class RawStream:
         except PyMongoError as failed:
             log.warning("source_operation_not_killed", session=str(session), reason=error_text(failed))
         self._cursor_id = 0
-        if command.ended(_ENDING_SECONDS):
+        if _ended(command, _ENDING_SECONDS):
             self._command = None
         else:
             log.warning("source_operation_does_not_end", session=str(session))
@@ -218,31 +219,20 @@ class RawStream:
 T = TypeVar("T")
 
 
-class SlowCommand(Generic[T]):
+def in_a_thread(send: Callable[[], T]) -> Future[T]:
     """Starts at once. Its thread ends with the command, even if the caller no longer waits for it."""
+    answer: Future[T] = Future()
 
-    def __init__(self, send: Callable[[], T]) -> None:
-        self._send = send
-        self._ended = threading.Event()
-        self._answer: list[T] = []
-        self._error: BaseException | None = None
-        threading.Thread(target=self._run, name="source-command", daemon=True).start()
-
-    def ended(self, within: float) -> bool:
-        self._ended.wait(within)
-        return self._ended.is_set()
-
-    def answer(self) -> T:
-        """The answer of a command that has ended. Raises its error."""
-        if self._error is not None:
-            raise self._error
-        [answer] = self._answer
-        return answer
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._answer.append(self._send())
-        except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised to the caller of `answer`
-            self._error = error
-        finally:
-            self._ended.set()
+            answer.set_result(send())
+        except BaseException as error:  # noqa: BLE001 - the edge of a thread: raised to who asks for the answer
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="source-command", daemon=True).start()
+    return answer
+
+
+def _ended(command: Future[T], within: float) -> bool:
+    wait([command], within, FIRST_COMPLETED)
+    return command.done()

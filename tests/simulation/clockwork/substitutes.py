@@ -209,14 +209,15 @@ class Future(futures.Future[Any]):
 
 def wait(pending: Iterable[Future], timeout: float | None = None, return_when: str = futures.ALL_COMPLETED) -> None:
     """The product does not use its answer."""
-    assert timeout is None
     assert return_when == futures.FIRST_COMPLETED, "no simulated thread waits for several futures"
-    asked = list(pending)
+    asked, deadline = list(pending), None if timeout is None else machine().now + max(timeout, _LEAST)
     ended = Waiters()
     for future in asked:
         future.add_done_callback(lambda _: ended.wake_all())
     while not any(future.done() for future in asked):
-        ended.wait(None)
+        ended.wait(deadline)
+        if deadline is not None and machine().now >= deadline:
+            return
 
 
 class Executor:
