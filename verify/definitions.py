@@ -22,7 +22,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType, RowType
 from changefeed.records.ddl import ObservedTable
-from changefeed.table import TableId, TableKind, TableName, TableSchema
+from changefeed.table import TableId, TableName, TableSchema, kind_of
 from sink.ddl import Routing, create_copy
 from sink.mongodb.ddl.definition_match import index_differences, option_differences
 from verify.comparison import LOOKS, Passed
@@ -99,13 +99,6 @@ def definition_results(pair: Pair, configuration: Configuration) -> dict[Aspect,
     }
 
 
-def kind_of(options: Document) -> TableKind:
-    fields = options.decode()
-    if "timeseries" in fields:
-        return TableKind.TIMESERIES
-    return TableKind.VIEW if "viewOn" in fields else TableKind.COLLECTION
-
-
 def excuses(pair: Pair, configuration: Configuration) -> Mapping[DifferenceKind, str]:
     """The kinds of differences between documents that the filter explains, each with the reason."""
     found: dict[DifferenceKind, str] = {}
@@ -136,7 +129,7 @@ def _table(pair: Pair, configuration: Configuration) -> Result:
     if not pair.sources:
         found = f"it is at the target only; {pair.origins[0]} is not at the source"
         return _different(found, reason=_ignored(pair, configuration, _REMOVES))
-    target = kind_of(pair.target.options)
+    target = kind_of(pair.target.options.decode())
     others = [schema for schema in pair.sources if schema.kind is not target]
     if others:
         return _different(f"{others[0].name} is a {others[0].kind} at the source, a {target} at the target")

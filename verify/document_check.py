@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,11 +24,10 @@ from verify.comparison import (
     share_digests,
 )
 from verify.definitions import Pair
-from verify.portion import Budget
 from verify.raw_document import Canonical
 from verify.replication import Passing
-from verify.report import DifferenceKind, DocumentDifference, DocumentsReport
-from verify.table_reader import EVERYTHING, IdRange, TableReader, ranges_between
+from verify.report import DifferenceKind, DocumentsReport
+from verify.table_reader import EVERYTHING, IdRange, TableReader, nothing, ranges_between
 
 RANGE_BYTES = 16 << 20
 _MOST_RANGES = 50_000
@@ -51,7 +49,7 @@ class Sides:
     columns_of: Callable[[TableName], Columns | None] = lambda _: None
     point: SyncPoint | None = None
     """Each side is read as of its time there, not as it is now."""
-    budget: Budget | None = None
+    took: Callable[[int], None] = nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +68,14 @@ class DocumentCheck:
         cls, pair: Pair, sides: Sides, *, canonical: Canonical, excuses: Mapping[DifferenceKind, str], most: int
     ) -> DocumentCheck:
         source_ts, target_ts = (sides.point.source, sides.point.target) if sides.point is not None else (None, None)
-        took = sides.budget.took if sides.budget is not None else None
-        budget = {} if took is None else {"took": took}
         sources = tuple(
-            TableReader.of_source(sides.source, schema, sides.stop, sides.columns_of(schema.name), source_ts, **budget)
+            TableReader.of_source(
+                sides.source, schema, sides.stop, sides.columns_of(schema.name), source_ts, sides.took
+            )
             for schema in pair.sources
         )
         name = pair.sources[0].rows_at(pair.name)
-        target = TableReader.of_target(sides.target, name, sides.stop, target_ts, **budget)
+        target = TableReader.of_target(sides.target, name, sides.stop, target_ts, sides.took)
         allowed = {**_natural(pair, sources, target), **excuses}
         return cls(pair, sides, sources, target, canonical, allowed, most)
 
@@ -89,33 +87,22 @@ class DocumentCheck:
         return ranges_between([bound.raw for bound in division.bounds])
 
     def compare(self, keys: IdRange) -> DocumentsReport:
-        counts, shares = self._differing(keys)
-        found: list[DocumentDifference] = []
-        excused: Counter[DifferenceKind] = Counter()
-        complete = True
+        found, shares = self._differing(keys)
         for share in shares:
-            if len(found) >= self.most:
-                complete = False
+            if len(found.differences) >= self.most:
+                found = replace(found, complete=False)
                 break
-            differences, joined = self._settled(keys, share)
-            found += differences
-            excused.update(joined.excused)
-            complete = complete and joined.complete
-        return replace(
-            counts,
-            differences=tuple(found[: self.most]),
-            excused=excused,
-            complete=complete and len(found) <= self.most,
-        )
+            found = found.plus(self._settled(keys, share))
+        return found.at_most(self.most)
 
-    def _settled(self, keys: IdRange, share: Share) -> tuple[list[DocumentDifference], Joined]:
+    def _settled(self, keys: IdRange, share: Share) -> DocumentsReport:
         """If there are more candidates than one attempt can settle, the next attempt finds the remaining differences."""
         for _ in range(_ATTEMPTS):
             joined = self._join(keys, share)
             found = self._settling().settle(joined.candidates)
             if joined.complete or len(found) >= self.most:
                 break
-        return found, joined
+        return DocumentsReport(differences=tuple(found), excused=joined.excused, complete=joined.complete)
 
     def _differing(self, keys: IdRange) -> tuple[DocumentsReport, list[Share]]:
         """The number of documents, and the shares of the keys that contain differences.

@@ -65,7 +65,12 @@ class PassPart:
         left = place
         for names in self._groups(place):
             portion = Portion(
-                names=names, deadline=deadline, budget=budget, place=left, ranges=self.ranges, begun=len(self._tables)
+                names=names,
+                deadline=deadline,
+                took=budget.took,
+                place=left,
+                ranges=self.ranges,
+                begun=len(self._tables),
             )
             self._verification(portion).run(stop)
             left, self.left_ranges = portion.left, portion.left_ranges

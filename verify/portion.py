@@ -23,7 +23,7 @@ from changefeed.documents.bson_order import compare
 from changefeed.records.sync_point import PassPlace
 from changefeed.table import TableName
 from verify.raw_document import OPTIONS
-from verify.table_reader import IdRange
+from verify.table_reader import IdRange, nothing
 
 _LARGEST_KEY = 64 << 10
 _in_order = cmp_to_key(compare)
@@ -47,10 +47,11 @@ class Budget:
 class Portion:
     """Of one verification. `names`: which ones of the target it is about, as a range that may be open; `deadline`: it begins no range later."""
 
-    names: tuple[TableName | None, TableName | None]
+    names: tuple[TableName | None, TableName | None] = (None, None)
     """After the first one, up to the second one."""
-    deadline: float
-    budget: Budget
+    deadline: float = float("inf")
+    took: Callable[[int], None] = nothing
+    """That of its budget."""
     place: PassPlace | None = None
     """Where it begins."""
     ranges: Sequence[IdRange] = ()

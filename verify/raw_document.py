@@ -12,7 +12,7 @@ from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.json_util import JSONMode, JSONOptions
 
-from changefeed.bson_bytes import document_of, elements
+from changefeed.bson_bytes import ARRAY, DOCUMENT, document_of, elements
 
 Canonical: TypeAlias = Callable[[bytes], bytes]
 """Returns equal bytes for documents that count as equal."""
@@ -60,16 +60,13 @@ def fields_sorted(document: bytes) -> bytes:
     return document_of(sorted(_elements_sorted(document)))
 
 
-_DOCUMENT, _ARRAY = 3, 4
-
-
 def _elements_sorted(document: bytes) -> Iterator[bytes]:
     """By their bytes: values of some types, and repeated fields, decode to less than they are."""
     for name, kind, at, end in elements(document):
         value = document[at:end]
-        if kind == _DOCUMENT:
+        if kind == DOCUMENT:
             value = fields_sorted(value)
-        elif kind == _ARRAY:
+        elif kind == ARRAY:
             value = document_of(list(_elements_sorted(value)))
         yield b"%c%b\x00%b" % (kind, name, value)
 

@@ -12,8 +12,9 @@ A table's outcome is the worst of its aspects, the report's outcome the worst of
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from changefeed.table import TableName
@@ -88,6 +89,22 @@ class DocumentsReport:
     unreadable: str = ""
     """Why a side could not be read as of a sync point."""
 
+    def plus(self, more: DocumentsReport) -> DocumentsReport:
+        return DocumentsReport(
+            source=self.source + more.source,
+            target=self.target + more.target,
+            differences=self.differences + more.differences,
+            excused=Counter(self.excused) + Counter(more.excused),
+            complete=self.complete and more.complete,
+            repaired=self.repaired + more.repaired,
+            obstacle=self.obstacle or more.obstacle,
+            unreadable=self.unreadable or more.unreadable,
+        )
+
+    def at_most(self, most: int) -> DocumentsReport:
+        found = self.differences
+        return replace(self, differences=found[:most], complete=self.complete and len(found) <= most)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReport:
@@ -117,12 +134,12 @@ class Report:
         return bool(self.tables) and self.outcome in (Outcome.EQUAL, Outcome.NOT_COMPARABLE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class VerifyProgress:
     """`ranges` counts those of the tables started so far, `documents` those read at the source."""
 
-    tables: int
-    tables_done: int
-    ranges: int
-    ranges_done: int
-    documents: int
+    tables: int = 0
+    tables_done: int = 0
+    ranges: int = 0
+    ranges_done: int = 0
+    documents: int = 0

@@ -41,7 +41,7 @@ Find: TypeAlias = Callable[[Mapping[str, Any]], Generator[bytes, None, None]]
 """Batches of documents, for the options of a `find`."""
 
 
-def _nothing(_: int) -> None:
+def nothing(_: int) -> None:
     pass
 
 
@@ -79,7 +79,7 @@ class TableReader:
     """The whole comes in this order by itself: a server before 6.0 would sort buckets in memory."""
     at_ts: ClusterTime | None = None
     """As of which time of its side it is read. None: as it is now."""
-    took: Callable[[int], None] = _nothing
+    took: Callable[[int], None] = nothing
     """Told how many bytes came. It may wait."""
 
     @classmethod
@@ -88,9 +88,9 @@ class TableReader:
         source: ComparedSource,
         schema: TableSchema,
         stop: threading.Event,
-        columns: Columns | None = None,
-        at_ts: ClusterTime | None = None,
-        took: Callable[[int], None] = _nothing,
+        columns: Columns | None,
+        at_ts: ClusterTime | None,
+        took: Callable[[int], None],
     ) -> Self:
         in_buckets = schema.rows_at(schema.name).in_buckets
         return cls(
@@ -110,8 +110,8 @@ class TableReader:
         client: Client,
         name: TableName,
         stop: threading.Event,
-        at_ts: ClusterTime | None = None,
-        took: Callable[[int], None] = _nothing,
+        at_ts: ClusterTime | None,
+        took: Callable[[int], None],
     ) -> Self:
         """It may be a standalone server."""
         translated_here = partial(translated, f"reading {name} of the target", PermanentError)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from verify.definitions import Definition
-from verify.report import Aspect, DifferenceKind, DocumentDifference, DocumentsReport, Outcome, Result, TableReport
+from verify.report import Aspect, DifferenceKind, DocumentsReport, Outcome, Result, TableReport
 
 
 @dataclass(slots=True)
@@ -15,63 +15,42 @@ class TableResult:
     definition: Definition
     excuses: Mapping[DifferenceKind, str]
     most: int
-    _counts: Counter[str] = field(default_factory=Counter)
-    _differences: list[DocumentDifference] = field(default_factory=list)
-    _excused: Counter[DifferenceKind] = field(default_factory=Counter)
-    _complete: bool = True
-    _obstacle: str = ""
-    _unreadable: str = ""
+    _found: DocumentsReport = field(default_factory=DocumentsReport)
 
     def add(self, part: DocumentsReport) -> None:
-        self._counts.update(source=part.source, target=part.target, repaired=part.repaired)
-        self._obstacle = self._obstacle or part.obstacle
-        self._unreadable = self._unreadable or part.unreadable
-        self._differences += part.differences
-        self._excused.update(part.excused)
-        self._complete = self._complete and part.complete
+        self._found = self._found.plus(part)
 
     def leave_out(self) -> None:
         """Records that a range was not read because there are enough differences."""
-        self._complete = False
+        self._found = replace(self._found, complete=False)
 
     @property
     def enough(self) -> bool:
-        return len(self._differences) >= self.most or bool(self._unreadable)
+        return len(self._found.differences) >= self.most or bool(self._found.unreadable)
 
     @property
     def differs(self) -> bool:
-        return bool(self._differences) or any(
+        return bool(self._found.differences) or any(
             each.outcome is Outcome.DIFFERENT for each in self.definition.results.values()
         )
 
     def cannot_be_read(self, why: str) -> None:
-        self._unreadable = why
+        self._found = replace(self._found, unreadable=why)
 
     def report(self, *, documents: bool) -> TableReport:
         pair = self.definition.pair
         results = dict(self.definition.results)
-        counted = DocumentsReport(
-            source=self._counts["source"],
-            target=self._counts["target"],
-            differences=tuple(self._differences[: self.most]),
-            excused=dict(self._excused),
-            complete=self._complete and len(self._differences) <= self.most,
-            repaired=self._counts["repaired"],
-            obstacle=self._obstacle,
-        )
-        if self._unreadable:
-            return TableReport(
-                name=pair.name,
-                sources=tuple(schema.name for schema in pair.sources),
-                results={Aspect.TABLE: Result(Outcome.NOT_COMPARABLE, (self._unreadable,))},
-            )
-        if documents:
+        counted = None
+        if self._found.unreadable:
+            results = {Aspect.TABLE: Result(Outcome.NOT_COMPARABLE, (self._found.unreadable,))}
+        elif documents:
+            counted = self._found.at_most(self.most)
             results[Aspect.DOCUMENTS] = self._documents(counted)
         return TableReport(
             name=pair.name,
             sources=tuple(schema.name for schema in pair.sources),
             results=results,
-            documents=counted if documents else None,
+            documents=counted,
         )
 
     def _documents(self, counted: DocumentsReport) -> Result:

@@ -51,8 +51,8 @@ class Wishes:
     range_bytes: int = RANGE_BYTES
     names: frozenset[TableName] | None = None
     """At the target. None: all."""
-    portion: Portion | None = None
-    """Only that, and not all. Its ranges are read one after the other."""
+    portion: Portion = field(default_factory=Portion)
+    """Only that. One that may end early is read by one thread."""
 
     def chose(self, name: TableName) -> bool:
         return not self.tables or PatternList.of(self.tables).means(name)
@@ -90,10 +90,7 @@ class Verification:
     _stop: threading.Event = field(default_factory=threading.Event)
     _passing: Passing | None = None
     _reports: list[TableReport] = field(default_factory=list)
-    _tables: int = 0
-    _documents: int = 0
-    _ranges: int = 0
-    _ranges_done: int = 0
+    _progress: VerifyProgress = field(default_factory=VerifyProgress)
 
     def run(self, stop: threading.Event | None = None) -> Report:
         """`stop` ends it early, with `Stopped`."""
@@ -102,7 +99,7 @@ class Verification:
         definitions = settled_definitions(partial(self._patiently, self._look), passing.wait)
         if self.replication.at is not None:
             definitions = tuple(self.replication.at.settled(definitions, self._chose))
-        self._tables = len(definitions)
+        self._progress.tables = len(definitions)
         self._report_progress()
         sides = Sides(
             source=self.source,
@@ -111,7 +108,7 @@ class Verification:
             passing=passing if self.replication.at is None else Passing(self.source, None, self.wishes.patience),
             columns_of=self._columns_of,
             point=self.replication.at.point if self.replication.at is not None else None,
-            budget=self.wishes.portion.budget if self.wishes.portion is not None else None,
+            took=self.wishes.portion.took,
         )
         self._passing = passing
         with ThreadPoolExecutor(self.wishes.parallelism, "verify") as threads:
@@ -144,7 +141,7 @@ class Verification:
 
     def _is_within(self, name: TableName) -> bool:
         wanted = self.wishes.names is None or name in self.wishes.names
-        return wanted and (self.wishes.portion is None or self.wishes.portion.within(name))
+        return wanted and self.wishes.portion.within(name)
 
     def _compare_documents(
         self, definitions: tuple[Definition, ...], sides: Sides, threads: ThreadPoolExecutor
@@ -159,31 +156,28 @@ class Verification:
             self._collect(running)
 
     def _work(self, definitions: tuple[Definition, ...], sides: Sides) -> Iterator[tuple[_Table, IdRange]]:
+        portion = self.wishes.portion
         for definition in sorted(definitions, key=lambda each: each.pair.name):
-            if self.wishes.portion is not None and self.wishes.portion.ends(definition.pair.name):
+            if portion.ends(definition.pair.name):
                 return
             table = self._patiently(partial(self._open, definition, sides))
             if table is None:
-                self._begun()
+                portion.begun += 1
                 self._report(TableResult(definition, {}, self.wishes.max_differences).report(documents=False))
                 continue
             while table.ranges:
-                if self.wishes.portion is not None and self.wishes.portion.ends(definition.pair.name, table.ranges):
+                if portion.ends(definition.pair.name, table.ranges):
                     table.ranges.clear()
                     break
                 keys = table.ranges.pop()
-                self._begun()
+                portion.begun += 1
                 if table.result.enough:
                     table.result.leave_out()
-                    self._ranges_done += 1
+                    self._progress.ranges_done += 1
                     continue
                 table.running += 1
                 yield table, keys
             self._report_when_done(table)
-
-    def _begun(self) -> None:
-        if self.wishes.portion is not None:
-            self.wishes.portion.begun += 1
 
     def _open(self, definition: Definition, sides: Sides) -> _Table | None:
         """None when the table has no documents to compare."""
@@ -200,12 +194,8 @@ class Verification:
             if self.replication.repairs is None
             else max(wishes.max_differences, ROWS_AT_ONCE),
         )
-        ranges = (
-            list(reversed(check.ranges(wishes.range_bytes)))
-            if self.wishes.portion is None
-            else self.wishes.portion.of(pair.name, partial(check.ranges, wishes.range_bytes))
-        )
-        self._ranges += len(ranges)
+        ranges = wishes.portion.of(pair.name, partial(check.ranges, wishes.range_bytes))
+        self._progress.ranges += len(ranges)
         return _Table(check, TableResult(definition, check.excuses, wishes.max_differences), ranges)
 
     def _compared(self, check: DocumentCheck, keys: IdRange) -> DocumentsReport:
@@ -256,8 +246,8 @@ class Verification:
             part = future.result()
             table.running -= 1
             table.result.add(part)
-            self._documents += part.source
-            self._ranges_done += 1
+            self._progress.documents += part.source
+            self._progress.ranges_done += 1
             self._report_when_done(table)
 
     def _report_when_done(self, table: _Table) -> None:
@@ -272,18 +262,11 @@ class Verification:
 
     def _report(self, report: TableReport) -> None:
         self._reports.append(report)
+        self._progress.tables_done += 1
         self.listener.table(report)
 
     def _report_progress(self) -> None:
-        self.listener.progress(
-            VerifyProgress(
-                tables=self._tables,
-                tables_done=len(self._reports),
-                ranges=self._ranges,
-                ranges_done=self._ranges_done,
-                documents=self._documents,
-            )
-        )
+        self.listener.progress(replace(self._progress))
 
 
 def rows_that_differ(found: DocumentsReport | None) -> list[bytes]:

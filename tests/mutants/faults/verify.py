@@ -40,8 +40,8 @@ VERIFY = (
     ),
     Fault(
         "a comparison that ended early counts as complete",
-        "            complete=complete and len(found) <= self.most,",
-        "            complete=complete,",
+        "complete=self.complete and len(found) <= most)",
+        "complete=self.complete)",
     ),
     Fault(
         "a table whose definitions differ has its documents compared",

@@ -8,24 +8,17 @@ from hypothesis import strategies as st
 
 from changefeed.records.sync_point import PassPlace
 from changefeed.table import TableName
-from verify.portion import Budget, Portion
+from verify.portion import Portion
 from verify.table_reader import IdRange, ranges_between
 
 A, B = TableName("shop", "a"), TableName("shop", "b")
-
-
-class Spent(Budget):
-    """One that counts, and waits for nothing."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
 
 
 def portion(
     place: PassPlace | None, *, begun: int = 0, over: bool = False, ranges: tuple[IdRange, ...] = ()
 ) -> Portion:
     deadline = 0.0 if over else float("inf")
-    return Portion(names=(None, None), deadline=deadline, budget=Spent(), place=place, begun=begun, ranges=ranges)
+    return Portion(deadline=deadline, place=place, begun=begun, ranges=ranges)
 
 
 def divided(bounds: list[int]) -> list[IdRange]:
@@ -77,5 +70,5 @@ def test_the_ranges_that_are_known_to_be_left_are_those_of_their_table_alone() -
 
 
 def test_names_are_those_after_the_first_up_to_the_second() -> None:
-    part = Portion(names=(A, B), deadline=0.0, budget=Spent())
+    part = Portion(names=(A, B), deadline=0.0)
     assert [part.within(name) for name in (A, B, TableName("shop", "c"))] == [False, True, False]
