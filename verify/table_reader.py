@@ -9,21 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Self, TypeAlias
 
 from bson.raw_bson import RawBSONDocument
-from pymongo.errors import OperationFailure
 
 from changefeed.bson_bytes import document_of, elements
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.document import DICT, Document
+from changefeed.documents.document import Document
 from changefeed.documents.row_key import LAST_KEY, row_key
 from changefeed.errors import PermanentError, SinkRefused
 from changefeed.records.ddl import ObservedTable
 from changefeed.table import SYSTEM_DATABASES, TableName, TableSchema, TableSize
-from sink.mongodb.connection import Client
-from sink.mongodb.ddl.ddl_commands import NAMESPACE_NOT_FOUND
+from sink.mongodb.connection import Client, listed, listed_indexes
 from sink.mongodb.target_errors import translated
 from source.columns import Columns
 from source.compared import ComparedSource, find_batches
@@ -194,16 +192,14 @@ def read_target(client: Client, wanted: Callable[[TableName], bool]) -> dict[Tab
         ThreadPoolExecutor(_THREADS, "target") as threads,
     ):
         databases = [db for db in client.list_database_names() if db not in SYSTEM_DATABASES]
-        listed = [
-            entry for entries in threads.map(lambda db: list(_listed(client, db)), databases) for entry in entries
-        ]
-        chosen = [(name, info) for name, info in listed if wanted(name)]
+        entries = chain.from_iterable(threads.map(lambda db: list(_listed(client, db)), databases))
+        chosen = [(name, info) for name, info in entries if wanted(name)]
         tables = threads.map(lambda entry: _table(client, *entry), chosen)
         return {name: table for (name, _), table in zip(chosen, tables, strict=True)}
 
 
 def _listed(client: Client, db: str) -> Iterator[tuple[TableName, Mapping[str, Any]]]:
-    for info in client[db].cursor_command("listCollections", codec_options=DICT):
+    for info in listed(client, db, "listCollections"):
         name = TableName(db, info["name"])
         if not name.system:
             yield name, info
@@ -211,15 +207,5 @@ def _listed(client: Client, db: str) -> Iterator[tuple[TableName, Mapping[str, A
 
 def _table(client: Client, name: TableName, info: Mapping[str, Any]) -> ObservedTable:
     options = {option: value for option, value in info.get("options", {}).items() if option not in _NOT_ABOUT_THE_TABLE}
-    indexes = () if info.get("type") == "view" else _indexes(client, name)
+    indexes = () if info.get("type") == "view" else listed_indexes(client, name)
     return ObservedTable(uuid=None, options=Document.of(options), indexes=indexes)
-
-
-def _indexes(client: Client, name: TableName) -> tuple[Document, ...]:
-    try:
-        listed = client[name.db].cursor_command("listIndexes", name.coll, codec_options=DICT)
-        return tuple(Document.of(index) for index in listed)
-    except OperationFailure as error:
-        if error.code != NAMESPACE_NOT_FOUND:
-            raise
-        return ()

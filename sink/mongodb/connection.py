@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import pymongo
 from bson.errors import BSONError
 from pymongo import MongoClient
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime, MajorityPoint
 from changefeed.config.uri import not_the_primary, refused_at_target
+from changefeed.documents.document import DICT, Document
 from changefeed.errors import ConfigurationError, SinkMajorityStalled, SinkRefused
 from changefeed.table import TableName
 from credentials.clients import Renewed, open_client
@@ -25,6 +26,7 @@ LATE = frozenset({50, 64})
 """MaxTimeMSExpired and WriteConcernFailed, as write concern errors: the primary has the write, its majority does not have it."""
 
 _LONGEST_LOOK_SECONDS = 2.0
+_NAMESPACE_NOT_FOUND = 26
 
 
 def connect(uri: str) -> Client:
@@ -60,6 +62,21 @@ def holds_documents(client: Client, name: TableName) -> bool:
     """By a plain command: servers have collections whose names the driver refuses, such as `a..b`."""
     find = {"find": name.coll, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
     return bool(client[name.db].command(find)["cursor"]["firstBatch"])
+
+
+def listed(client: Client, db: str, command: str, value: str | int = 1, **options: Any) -> Iterator[dict[str, Any]]:
+    """By a plain command: the driver's helpers cannot decode every date that a definition may contain. Later batches are decoded as their database is."""
+    database = client.get_database(db, codec_options=DICT)
+    return database.cursor_command(command, value, codec_options=DICT, **options)
+
+
+def listed_indexes(client: Client, name: TableName) -> tuple[Document, ...]:
+    try:
+        return tuple(map(Document.of, listed(client, name.db, "listIndexes", name.coll)))
+    except OperationFailure as error:
+        if error.code != _NAMESPACE_NOT_FOUND:
+            raise
+        return ()
 
 
 def majority_point(client: Client) -> MajorityPoint | None:

@@ -34,12 +34,11 @@ import structlog
 from bson import ObjectId
 from bson.binary import Binary
 from bson.errors import BSONError
-from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.config.configuration import Ttl
 from changefeed.config.tables.filter import series_release_obstacle
-from changefeed.documents.document import DICT, EMPTY, Document
+from changefeed.documents.document import EMPTY, Document
 from changefeed.errors import DdlAmbiguous, DdlRefused, FencedError, SinkUnavailable, SluiceError
 from changefeed.records.ddl import DdlRecord, Observation, ObservedTable
 from changefeed.table import COPY_ANEW, TableName, TableSchema
@@ -56,8 +55,8 @@ from sink.ddl import (
     shard_copy,
 )
 from sink.mongodb.commander import Permit
-from sink.mongodb.connection import LATE, Client, Clients, present, stalled
-from sink.mongodb.ddl.ddl_commands import NAMESPACE_NOT_FOUND, UUID_MISMATCH, DdlCommand, Target, commands
+from sink.mongodb.connection import LATE, Client, Clients, listed, listed_indexes, present, stalled
+from sink.mongodb.ddl.ddl_commands import UUID_MISMATCH, DdlCommand, Target, commands
 from sink.mongodb.ddl.ddl_effect import DdlEffect, effect, refusal
 from sink.mongodb.ddl.table_spread import TableSpread
 from sink.mongodb.target_errors import code_of, duplicate_key, translate, translated
@@ -304,34 +303,20 @@ class MongoDdlApplier:
         return Target(wire=hello["maxWireVersion"], sharded=hello.get("msg") == "isdbgrid")
 
     def _observe_database(self, db: str, names: list[TableName]) -> dict[TableName, ObservedTable]:
-        database = self._client.get_database(db, codec_options=DICT)
         collections = [name.coll for name in names]
         asked = {"name": {"$in": [*collections, *(_BUCKETS + name for name in collections)]}}
-        listed = database.cursor_command("listCollections", filter=asked, codec_options=DICT)
-        found = {entry["name"]: entry for entry in listed}
+        found = {entry["name"]: entry for entry in listed(self._client, db, "listCollections", filter=asked)}
         tables = {}
         for name in names:
             entry = found.get(name.coll)
             if entry is None:
                 continue
-            is_view = entry.get("type") == "view"
-            indexes: Iterable[Mapping[str, Any]] = [] if is_view else _indexes(database, name)
             tables[name] = ObservedTable(
                 uuid=_uuid(entry) or _uuid(found.get(_BUCKETS + name.coll, {})),
                 options=Document.of(entry["options"]) if entry.get("options") else EMPTY,
-                indexes=tuple(map(Document.of, indexes)),
+                indexes=() if entry.get("type") == "view" else listed_indexes(self._client, name),
             )
         return tables
-
-
-def _indexes(database: Database[dict[str, Any]], name: TableName) -> Iterable[Mapping[str, Any]]:
-    """Sends the command itself, as for collections: the driver's helpers cannot decode every date that a definition may contain."""
-    try:
-        return list(database.cursor_command("listIndexes", name.coll, codec_options=DICT))
-    except OperationFailure as error:
-        if error.code != NAMESPACE_NOT_FOUND:
-            raise
-        return []
 
 
 def _uuid(entry: Mapping[str, Any]) -> str | None:
