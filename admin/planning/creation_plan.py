@@ -1,4 +1,4 @@
-"""`planned_tables`, `CopyEstimate`: what the creation of a changefeed will copy, and about how long that takes. Pure."""
+"""`planned_tables`, `copy_estimate`: what the creation of a changefeed will copy, and about how long that takes. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from admin.preflight.update_effect import TableEffect
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.config.written_values import Start
 from changefeed.table import TableKind, TableName, TableSchema, TableSize
@@ -26,16 +27,6 @@ class AtTarget(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTable:
-    schema: TableSchema
-    target: TableName
-    size: TableSize | None
-    chunks: int
-    at_target: AtTarget
-    effect: TableEffect
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CopySample:
     sizes: Mapping[TableName, TableSize] = field(default_factory=dict)
     read_rate: float | None = None
@@ -45,42 +36,32 @@ class CopySample:
     """How long the oplog lasts at its present pace, once it is full. None: it cannot be read, or is too new."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyEstimate:
-    size: TableSize
-    tables: int
-    chunks: int
-    takes: timedelta | None
-    """None: too little is known."""
-    oplog: timedelta | None
-    read_rate: float | None = None
-    send_rate: float | None = None
-    limited: bool = False
-    """Its `copy_limit` decides."""
-
-    @classmethod
-    def of(cls, configuration: Configuration, tables: Iterable[PlannedTable], sample: CopySample) -> CopyEstimate:
-        copied = [table for table in tables if table.schema.kind is not TableKind.VIEW]
-        size = sum((table.size or _NOTHING for table in copied), _NOTHING)
-        written = sample.read_rate / _WRITING_COST if sample.read_rate else None
-        measured = min([rate for rate in (written, sample.send_rate) if rate], default=None)
-        by_rate = size.bytes / measured if measured else 0.0
-        limit = configuration.copy_limit
-        by_limit = 0.0
-        if limit is not None:
-            by_bytes = size.bytes / limit.bytes if limit.bytes else 0.0
-            by_limit = max(by_bytes, size.documents / limit.documents if limit.documents else 0.0)
-        known = measured is not None or limit is not None
-        return cls(
-            size=size,
-            tables=len(copied),
-            chunks=sum(table.chunks for table in copied),
-            takes=timedelta(seconds=max(by_rate, by_limit)) if known else None,
-            oplog=sample.oplog,
-            read_rate=sample.read_rate,
-            send_rate=sample.send_rate,
-            limited=by_limit > by_rate,
-        )
+def copy_estimate(
+    configuration: Configuration, tables: Iterable[pb.PlannedTable], sample: CopySample
+) -> pb.CopyEstimate:
+    """`takes`: absent if too little is known. `limited`: its `copy_limit` decides."""
+    copied = [table for table in tables if table.kind != TableKind.VIEW]
+    size = sum((TableSize(documents=table.documents, bytes=table.bytes) for table in copied), _NOTHING)
+    written = sample.read_rate / _WRITING_COST if sample.read_rate else None
+    measured = min([rate for rate in (written, sample.send_rate) if rate], default=None)
+    by_rate = size.bytes / measured if measured else 0.0
+    limit = configuration.copy_limit
+    by_limit = 0.0
+    if limit is not None:
+        by_bytes = size.bytes / limit.bytes if limit.bytes else 0.0
+        by_limit = max(by_bytes, size.documents / limit.documents if limit.documents else 0.0)
+    known = measured is not None or limit is not None
+    return pb.CopyEstimate(
+        documents=size.documents,
+        bytes=size.bytes,
+        tables=len(copied),
+        chunks=sum(table.chunks for table in copied),
+        takes=timedelta(seconds=max(by_rate, by_limit)) if known else None,
+        oplog=sample.oplog,
+        read_rate=sample.read_rate,
+        send_rate=sample.send_rate,
+        limited=by_limit > by_rate,
+    )
 
 
 def planned_tables(
@@ -89,25 +70,31 @@ def planned_tables(
     sizes: Mapping[TableName, TableSize],
     chunks: Callable[[TableSchema, TableSize], int],
     at_target: Callable[[TableName], AtTarget],
-) -> Iterator[PlannedTable]:
+) -> Iterator[pb.PlannedTable]:
     for schema in sorted(tables, key=lambda schema: schema.name):
         size, target = sizes.get(schema.name), configuration.routes.target(schema.name)
         copied = configuration.start is Start.INITIAL and schema.kind is not TableKind.VIEW
-        yield PlannedTable(
-            schema=schema,
-            target=target,
-            size=size,
+        yield pb.PlannedTable(
+            name=str(schema.name),
+            target=str(target),
+            kind=schema.kind,
+            documents=size.documents if size else None,
+            bytes=size.bytes if size else None,
             chunks=chunks(schema, size or _NOTHING) if copied else 0,
+            indexes=len(schema.indexes),
             at_target=at_target(target),
             effect=TableEffect.ADDED if copied else TableEffect.FOLLOWED,
         )
 
 
-def oplog_warnings(configuration: Configuration, estimate: CopyEstimate, merged: Sequence[TableName]) -> Iterator[str]:
+def oplog_warnings(
+    configuration: Configuration, estimate: pb.CopyEstimate, merged: Sequence[TableName]
+) -> Iterator[str]:
     """`merged`: names that several tables share."""
-    if estimate.takes is None or estimate.oplog is None or estimate.takes < estimate.oplog:
+    takes, oplog = estimate.takes.ToTimedelta(), estimate.oplog.ToTimedelta()
+    if not estimate.HasField("takes") or not estimate.HasField("oplog") or takes < oplog:
         return
-    times = f"the source's oplog lasts about {_text(estimate.oplog)}, and the copy takes about {_text(estimate.takes)}"
+    times = f"the source's oplog lasts about {_text(oplog)}, and the copy takes about {_text(takes)}"
     if configuration.on_occupied is OnOccupied.KEEP or merged:
         why = (
             "on_occupied is keep" if configuration.on_occupied is OnOccupied.KEEP else f"{merged[0]} has several tables"

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -18,16 +17,10 @@ import structlog
 from bson.binary import Binary
 from pymongo.errors import PyMongoError
 
-from admin.planning.creation_plan import (
-    AtTarget,
-    CopyEstimate,
-    CopySample,
-    PlannedTable,
-    oplog_warnings,
-    planned_tables,
-)
+from admin.planning.creation_plan import AtTarget, CopySample, copy_estimate, oplog_warnings, planned_tables
 from admin.preflight.sink_probe import TargetTables, look_at_tables
 from admin.preflight.validation import Findings, Validator
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.written_values import Start
@@ -50,39 +43,27 @@ _BRIEFLY = 0.5
 _FEW_TABLES = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Of a create, or of an update: what it would do is in the findings then."""
-
-    findings: Findings
-    tables: tuple[PlannedTable, ...] = ()
-    estimate: CopyEstimate | None = None
-    """None: nothing is copied, or nothing is known."""
-    version: int = 0
-    """Which an update would replace."""
-
-
-def plan_creation(validator: Validator, configuration: Configuration) -> Plan:
+def plan_creation(validator: Validator, configuration: Configuration) -> pb.Plan:
     """With all findings, whether or not the changefeed could be created."""
     findings = validator.findings(configuration)
+    plan = findings.message()
     if findings.choice is None or not findings.tables:
-        return Plan(findings=findings)
+        return plan
     try:
         sample = sample_of(configuration, findings.choice.capture, findings.tables)
         found = look_at_tables(configuration, findings.looks_at)
     except SluiceError as error:
-        problems = (*findings.problems, redacted(f"the tables cannot be measured: {error}"))
-        return Plan(findings=replace(findings, problems=problems))
+        plan.problems.append(redacted(f"the tables cannot be measured: {error}"))
+        return plan
     at_target = partial(_at_target, findings.looks_at, found)
-    tables = tuple(planned_tables(configuration, findings.tables, sample.sizes, chunks_of, at_target))
-    if configuration.start is not Start.INITIAL:
-        return Plan(findings=findings, tables=tables)
-    estimate = CopyEstimate.of(configuration, tables, sample)
-    warnings = (*findings.warnings, *_warnings(configuration, findings.tables, estimate))
-    return Plan(findings=replace(findings, warnings=warnings), tables=tables, estimate=estimate)
+    plan.tables.extend(planned_tables(configuration, findings.tables, sample.sizes, chunks_of, at_target))
+    if configuration.start is Start.INITIAL:
+        plan.estimate.CopyFrom(copy_estimate(configuration, plan.tables, sample))
+        plan.warnings.extend(_warnings(configuration, findings.tables, plan.estimate))
+    return plan
 
 
-def estimate_of(configuration: Configuration, findings: Findings) -> tuple[CopyEstimate | None, list[str]]:
+def estimate_of(configuration: Configuration, findings: Findings) -> tuple[pb.CopyEstimate | None, list[str]]:
     """For a changefeed that is being created: with a shorter measurement, and only where that is cheap. Also returns warnings."""
     if configuration.start is not Start.INITIAL or not 0 < len(findings.tables) <= _FEW_TABLES:
         return None, []
@@ -93,7 +74,7 @@ def estimate_of(configuration: Configuration, findings: Findings) -> tuple[CopyE
         return None, []
     unknown = partial(_at_target, frozenset(), TargetTables())
     tables = tuple(planned_tables(configuration, findings.tables, sample.sizes, chunks_of, unknown))
-    estimate = CopyEstimate.of(configuration, tables, sample)
+    estimate = copy_estimate(configuration, tables, sample)
     return estimate, list(_warnings(configuration, findings.tables, estimate))
 
 
@@ -105,7 +86,7 @@ def _at_target(looked_at: AbstractSet[TableName], found: TargetTables, name: Tab
     return AtTarget.OCCUPIED if name in found.occupied else AtTarget.EMPTY
 
 
-def _warnings(configuration: Configuration, tables: tuple[TableSchema, ...], estimate: CopyEstimate) -> list[str]:
+def _warnings(configuration: Configuration, tables: tuple[TableSchema, ...], estimate: pb.CopyEstimate) -> list[str]:
     merged = configuration.routes.merged(table.name for table in tables)
     return list(oplog_warnings(configuration, estimate, sorted(merged)))
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
@@ -37,25 +38,9 @@ class TableEffect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedTable:
-    name: TableName
-    effect: TableEffect
-    before: TableName | None = None
-    """Its name at the target. None: it has none."""
-    now: TableName | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedOption:
-    path: str
-    before: str
-    now: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateEffect:
-    options: tuple[ChangedOption, ...] = ()
-    tables: tuple[ChangedTable, ...] = ()
+    options: tuple[pb.ChangedOption, ...] = ()
+    tables: tuple[pb.PlannedTable, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -81,7 +66,7 @@ def effect(
     )
 
 
-def changed_options(before: Configuration, now: Configuration) -> tuple[ChangedOption, ...]:
+def changed_options(before: Configuration, now: Configuration) -> tuple[pb.ChangedOption, ...]:
     return tuple(_options(before, now))
 
 
@@ -92,26 +77,33 @@ def _tables(
     found: Iterable[TableSchema],
     known: list[TableSchema],
     without_name: frozenset[TableId],
-) -> Iterator[ChangedTable]:
+) -> Iterator[pb.PlannedTable]:
     for place in places:
         if place.moves:
             moved = TableEffect.COPIED if reroute is Reroute.COPY else TableEffect.RENAMED
-            yield ChangedTable(name=place.table.name, effect=moved, before=place.at, now=place.to)
+            yield _table(place.table.name, moved, place.to, place.at)
     ids = {table.id for table in known} - without_name
     for table in found:
         if table.id not in ids:
             added = TableEffect.FOLLOWED if table.kind is TableKind.VIEW else TableEffect.ADDED
-            yield ChangedTable(name=table.name, effect=added, now=configuration.routes.target(table.name))
+            yield _table(table.name, added, configuration.routes.target(table.name))
     for table in known:
         if not configuration.filter.wants_table(table.name):
-            yield ChangedTable(name=table.name, effect=TableEffect.REMOVED)
+            yield _table(table.name, TableEffect.REMOVED)
+
+
+def _table(
+    name: TableName, effect: TableEffect, now: TableName | None = None, before: TableName | None = None
+) -> pb.PlannedTable:
+    """`before`, `now`: its names at the target."""
+    return pb.PlannedTable(name=str(name), effect=effect, target_before=str(before or ""), target=str(now or ""))
 
 
 def _notes(
     info: ChangefeedInfo,
     configuration: Configuration,
     capture: Capture,
-    options: tuple[ChangedOption, ...],
+    options: tuple[pb.ChangedOption, ...],
     *,
     begun: bool,
 ) -> Iterator[str]:
@@ -129,11 +121,11 @@ def _notes(
         yield f"the source's history is read by {capture}, instead of {info.capture}"
 
 
-def _options(before: Configuration, now: Configuration) -> Iterator[ChangedOption]:
+def _options(before: Configuration, now: Configuration) -> Iterator[pb.ChangedOption]:
     old, new = dict(_flat(before.public())), dict(_flat(now.public()))
     for path in sorted(old.keys() | new.keys()):
         if old.get(path) != new.get(path):
-            yield ChangedOption(path=path, before=_text(old.get(path)), now=_text(new.get(path)))
+            yield pb.ChangedOption(path=path, before=_text(old.get(path)), now=_text(new.get(path)))
 
 
 def _flat(fields: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from admin.preflight.sink_probe import identify_sink, look_at_tables, probe_sink
 from admin.preflight.source_probe import probe_source
 from admin.preflight.update_checks import another_deployment, decided, effect_of, followed
 from admin.preflight.update_effect import UpdateEffect
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.capture_choice import CaptureChoice
 from changefeed.config.configuration import Configuration
 from changefeed.config.shared_place import shared_topic
@@ -53,6 +54,17 @@ class Findings:
         if self.problems or self.choice is None:
             raise ConfigurationError(self.problems)
         return self.choice
+
+    def message(self) -> pb.Plan:
+        return pb.Plan(
+            problems=self.problems,
+            warnings=self.warnings,
+            capture=self.choice.capture if self.choice else "",
+            capture_reason=self.choice.reason if self.choice else "",
+            options=self.effect.options,
+            tables=self.effect.tables,
+            notes=self.effect.notes,
+        )
 
 
 class Validator:

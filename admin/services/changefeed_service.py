@@ -16,7 +16,7 @@ from admin.preflight.source_probe import check_start, newest_start
 from admin.preflight.validation import Validator
 from admin.services import changefeed_messages, history_messages, sync_points
 from admin.services.cut_over import CutOver
-from admin.services.plans import Plans, copy_estimate, plan_messages
+from admin.services.plans import Plans, in_portions
 from admin.services.rpc import AdmittedCall, admits
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1.admin_pb2_grpc import ChangefeedServiceServicer
@@ -65,7 +65,7 @@ class ChangefeedService(ChangefeedServiceServicer):
         message = self._message(configuration.id, rev)
         message.warnings.extend([*findings.warnings, *warnings])
         if estimate is not None:
-            message.estimate.CopyFrom(copy_estimate(estimate))
+            message.estimate.CopyFrom(estimate)
         return message
 
     @admits(Access.OPERATOR)
@@ -73,9 +73,9 @@ class ChangefeedService(ChangefeedServiceServicer):
         """Only for operators: the node connects to an address that the caller chooses, with the node's own secrets."""
         match request.WhichOneof("asked"):
             case "create":
-                yield from plan_messages(self._plans.of_creation(request.create.configuration))
+                yield from in_portions(self._plans.of_creation(request.create.configuration))
             case "update":
-                yield from plan_messages(self._plans.of_update(request.update))
+                yield from in_portions(self._plans.of_update(request.update))
             case _:
                 raise ConfigurationError(["asked: found nothing; write create or update"])
 

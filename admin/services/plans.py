@@ -13,10 +13,9 @@ from admin.cluster_reader import ClusterReader
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.desired.verbs import DeploymentIds
-from admin.planning.creation_plan import CopyEstimate, PlannedTable
-from admin.planning.planner import Plan, plan_creation
+from admin.planning.planner import plan_creation
 from admin.preflight.looked import Update
-from admin.preflight.update_effect import ChangedTable, UpdateEffect, changed_options
+from admin.preflight.update_effect import UpdateEffect, changed_options
 from admin.preflight.validation import Findings, Validator
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import ASKED_FOR, Capture
@@ -55,19 +54,21 @@ class Plans:
         self._validator = validator
         self._stopping = stopping
 
-    def of_creation(self, text: str) -> Plan:
+    def of_creation(self, text: str) -> pb.Plan:
         try:
             configuration = Configuration.from_yaml(text)
         except ConfigurationError as error:
-            return Plan(findings=Findings(problems=error.problems))
+            return pb.Plan(problems=error.problems)
         self._store.check_free(ChangefeedId(configuration.id))
         return plan_creation(self._validator, configuration)
 
-    def of_update(self, request: pb.UpdateChangefeedRequest) -> Plan:
+    def of_update(self, request: pb.UpdateChangefeedRequest) -> pb.Plan:
         asked = self._asked(request)
         if not asked.findings.problems:
             self._level(asked.known, asked.findings.accepted().capture)
-        return Plan(findings=asked.findings, version=asked.version)
+        plan = asked.findings.message()
+        plan.version = asked.version
+        return plan
 
     def update(self, request: pb.UpdateChangefeedRequest, caller: Caller) -> int:
         """Returns the revision of the change."""
@@ -168,55 +169,11 @@ def _while_it_runs(findings: Findings, update: Update, configuration: Configurat
     return replace(findings, effect=replace(findings.effect, notes=(*findings.effect.notes, note)))
 
 
-def plan_messages(plan: Plan) -> Iterator[pb.Plan]:
-    """In portions, since there may be a hundred thousand tables."""
-    found = plan.findings
-    tables = [*map(_planned, plan.tables), *map(_changed, found.effect.tables)]
-    message = pb.Plan(
-        problems=found.problems,
-        warnings=found.warnings,
-        capture=found.choice.capture if found.choice else "",
-        capture_reason=found.choice.reason if found.choice else "",
-        estimate=copy_estimate(plan.estimate) if plan.estimate else None,
-        version=plan.version,
-        options=[pb.ChangedOption(path=each.path, before=each.before, now=each.now) for each in found.effect.options],
-        notes=found.effect.notes,
-    )
+def in_portions(plan: pb.Plan) -> Iterator[pb.Plan]:
+    """There may be a hundred thousand tables."""
+    tables = list(plan.tables)
+    plan.ClearField("tables")
     for begin in range(0, max(1, len(tables)), _PORTION):
-        message.tables.extend(tables[begin : begin + _PORTION])
-        yield message
-        message = pb.Plan()
-
-
-def _planned(table: PlannedTable) -> pb.PlannedTable:
-    return pb.PlannedTable(
-        name=str(table.schema.name),
-        target=str(table.target),
-        kind=table.schema.kind,
-        documents=table.size.documents if table.size else None,
-        bytes=table.size.bytes if table.size else None,
-        chunks=table.chunks,
-        indexes=len(table.schema.indexes),
-        at_target=table.at_target,
-        effect=table.effect,
-    )
-
-
-def _changed(table: ChangedTable) -> pb.PlannedTable:
-    return pb.PlannedTable(
-        name=str(table.name), effect=table.effect, target_before=str(table.before or ""), target=str(table.now or "")
-    )
-
-
-def copy_estimate(estimate: CopyEstimate) -> pb.CopyEstimate:
-    return pb.CopyEstimate(
-        documents=estimate.size.documents,
-        bytes=estimate.size.bytes,
-        tables=estimate.tables,
-        chunks=estimate.chunks,
-        takes=estimate.takes,
-        read_rate=estimate.read_rate or 0.0,
-        send_rate=estimate.send_rate or 0.0,
-        limited=estimate.limited,
-        oplog=estimate.oplog,
-    )
+        plan.tables.extend(tables[begin : begin + _PORTION])
+        yield plan
+        plan = pb.Plan()

@@ -3,15 +3,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from admin.planning.creation_plan import (
-    AtTarget,
-    CopyEstimate,
-    CopySample,
-    PlannedTable,
-    oplog_warnings,
-    planned_tables,
-)
-from admin.services.plans import copy_estimate
+from admin.planning.creation_plan import AtTarget, CopySample, copy_estimate, oplog_warnings, planned_tables
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.position import Position
@@ -29,7 +22,7 @@ def schema(name: TableName, kind: TableKind = TableKind.COLLECTION) -> TableSche
     return TableSchema(id=TableId(str(name)), name=name, kind=kind, valid_from=Position(ClusterTime(1, 1)))
 
 
-def planned(**fields: Any) -> list[PlannedTable]:
+def planned(**fields: Any) -> list[pb.PlannedTable]:
     tables = [schema(VIEW, TableKind.VIEW), schema(NEW), schema(BIG)]
     sizes = {BIG: TableSize(documents=1_000_000, bytes=8_000_000_000)}
     there = {TableName("d", "big"): AtTarget.OCCUPIED}
@@ -45,15 +38,15 @@ def planned(**fields: Any) -> list[PlannedTable]:
     )
 
 
-def estimate(oplog: timedelta | None = None, **fields: Any) -> CopyEstimate:
+def estimate(oplog: timedelta | None = None, **fields: Any) -> pb.CopyEstimate:
     wanted = configuration(**fields)
-    return CopyEstimate.of(wanted, planned(), CopySample(read_rate=80_000_000, send_rate=30_000_000, oplog=oplog))
+    return copy_estimate(wanted, planned(), CopySample(read_rate=80_000_000, send_rate=30_000_000, oplog=oplog))
 
 
 def test_each_table_has_its_name_size_and_chunks_and_what_the_target_has() -> None:
     big, new, view = planned()
-    assert (big.target, big.chunks, big.at_target) == (TableName("d", "big"), 126, AtTarget.OCCUPIED)
-    assert (new.size, new.chunks, new.at_target) == (None, 1, AtTarget.CREATED)
+    assert (big.target, big.chunks, big.at_target) == ("d.big", 126, AtTarget.OCCUPIED)
+    assert (new.HasField("documents"), new.chunks, new.at_target) == (False, 1, AtTarget.CREATED)
     assert view.chunks == 0
 
 
@@ -63,24 +56,20 @@ def test_nothing_is_copied_for_a_start_that_only_follows() -> None:
 
 def test_a_target_writes_a_quarter_of_what_the_source_gives() -> None:
     found = estimate()
-    assert (found.takes, found.tables, found.chunks, found.limited) == (timedelta(seconds=400), 2, 127, False)
-    assert estimate_line(copy_estimate(found)) == (
-        "copy: 1,000,000 docs, 8.0 GB of 2 tables, in about 127 chunks, about 7min"
-    )
+    assert (found.takes.seconds, found.tables, found.chunks, found.limited) == (400, 2, 127, False)
+    assert estimate_line(found) == "copy: 1,000,000 docs, 8.0 GB of 2 tables, in about 127 chunks, about 7min"
 
 
 def test_a_limit_that_is_slower_decides() -> None:
-    assert (estimate(copy_limit="4MB/s").takes, estimate(copy_limit="4MB/s").limited) == (
-        timedelta(seconds=2_000),
-        True,
-    )
-    assert estimate(copy_limit="100 docs/s").takes == timedelta(seconds=10_000)
+    found = estimate(copy_limit="4MB/s")
+    assert (found.takes.seconds, found.limited) == (2_000, True)
+    assert estimate(copy_limit="100 docs/s").takes.seconds == 10_000
     assert not estimate(copy_limit="1GB/s").limited
 
 
 def test_without_a_measurement_there_is_no_time() -> None:
-    found = CopyEstimate.of(configuration(), planned(), CopySample())
-    assert found.takes is None
+    found = copy_estimate(configuration(), planned(), CopySample())
+    assert not found.HasField("takes")
     assert not list(oplog_warnings(configuration(), found, ()))
 
 

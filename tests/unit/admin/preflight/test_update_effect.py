@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from admin.preflight.update_effect import ChangedOption, ChangedTable, TableEffect, UpdateEffect, effect
+from admin.preflight.update_effect import TableEffect, UpdateEffect, effect
+from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
@@ -42,9 +43,8 @@ def told(
     return effect(INFO, wanted, capture, reroute, moved, found, known=KNOWN, without_name=[], begun=begun)
 
 
-def changed(name: str, what: TableEffect, before: str = "", now: str = "") -> ChangedTable:
-    names = [TableName.parse(each) if each else None for each in (before, now)]
-    return ChangedTable(name=TableName.parse(name), effect=what, before=names[0], now=names[1])
+def changed(name: str, what: TableEffect, before: str = "", now: str = "") -> pb.PlannedTable:
+    return pb.PlannedTable(name=name, effect=what, target_before=before, target=now)
 
 
 def test_nothing_changed_does_nothing() -> None:
@@ -54,7 +54,7 @@ def test_nothing_changed_does_nothing() -> None:
 def test_tables_come_and_go() -> None:
     found = told(filter={"tables": ["shop.*", "!shop.b", "x.*"]}, found=[*KNOWN[:1], KNOWN[2], table("x.c")])
     assert found.tables == (changed("x.c", TableEffect.ADDED, now="x.c"), changed("shop.b", TableEffect.REMOVED))
-    assert found.options == (ChangedOption(path="filter.tables", before="shop.*", now="shop.*, !shop.b, x.*"),)
+    assert found.options == (pb.ChangedOption(path="filter.tables", before="shop.*", now="shop.*, !shop.b, x.*"),)
 
 
 def test_tables_change_their_names() -> None:
@@ -67,7 +67,7 @@ def test_tables_change_their_names() -> None:
         changed("shop.b", TableEffect.COPIED, "shop.b", "dr.b"),
         changed("shop.v", TableEffect.COPIED, "shop.v", "dr.v"),
     )
-    assert copied.options == (ChangedOption(path="routes", before="-", now="from shop.* to dr.*"),)
+    assert copied.options == (pb.ChangedOption(path="routes", before="-", now="from shop.* to dr.*"),)
 
 
 def test_credentials_are_not_told() -> None:
