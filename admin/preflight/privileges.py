@@ -156,12 +156,6 @@ def _in_buckets(db: str) -> str:
     return f"in the buckets of time series in database {db}"
 
 
-def missing_write_block(privileges: Privileges) -> str:
-    """What the source's user needs to block the writes of others. Empty: nothing."""
-    missing = privileges.lacking_on_the_cluster(["setUserWriteBlockMode"])
-    return privileges.problem(missing, "on the cluster", ("backup", "admin")) if missing else ""
-
-
 def missing_identity(privileges: Privileges) -> str:
     """What a replica set's user needs so that an update can prove that it names the same deployment. Empty: nothing."""
     missing = privileges.lacking_on_the_cluster(["replSetGetConfig"])

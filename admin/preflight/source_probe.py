@@ -10,7 +10,7 @@ from pymongo.errors import OperationFailure
 
 from admin.preflight.deployment import identify, part_of_a_cluster
 from admin.preflight.looked import SourceFindings
-from admin.preflight.privileges import Privileges, missing_at_source, missing_identity, missing_write_block
+from admin.preflight.privileges import Privileges, missing_at_source, missing_identity
 from admin.preflight.shards_probe import ahead, probe_shards
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
@@ -19,7 +19,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.sinks.message_options import Images
 from changefeed.config.uri import refused_at_source
 from changefeed.config.written_values import Start
-from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused, SourceUnsupported
+from changefeed.errors import ConfigurationError, HistoryLost, SluiceError, SourceRefused
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedInfo
 from changefeed.table import SYSTEM_DATABASES, TableKind, TableSchema
@@ -28,7 +28,6 @@ from processor.task.rows.shuffle import divisible
 from processor.task.rows.source_rows import streams_asked_for
 from source.connection import (
     Client,
-    block_user_writes,
     connect,
     deployment_of,
     is_config_server,
@@ -80,19 +79,9 @@ def identify_source(configuration: Configuration) -> str:
         return ""
 
 
-def newest_start(configuration: Configuration, *, block_writes: bool = False) -> Position:
-    """The position of `now` at the source; with `block_writes`, of its last write."""
+def newest_start(configuration: Configuration) -> Position:
+    """The position of `now` at the source."""
     with closing(connect(expanded(configuration.source), app_name=_NAME, capture=None)) as client:
-        if block_writes and is_config_server(client):
-            raise SourceUnsupported(
-                "the writes of a cluster's users are blocked through a router; stop the writers, and finalize without --block-writes"
-            )
-        if block_writes:
-            with translated("reading the privileges of the source's user"):
-                privileges = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
-            if missing := missing_write_block(privileges):
-                raise SourceRefused(f"the writes of the source's users cannot be blocked: {missing}")
-            block_user_writes(client)
         if is_config_server(client):
             with closing(ClusterClients(expanded(configuration.source), app_name=_NAME, capture=None)) as clients:
                 return Position(reach_newest(clients).next())

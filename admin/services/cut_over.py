@@ -25,7 +25,7 @@ from admin.services.changefeed_messages import stopped_tables, text
 from admin.services.troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.way_back.reversal import AskedReversal, Reversal, check_plain
-from admin.way_back.sides import CutOverSide, expiries_of
+from admin.way_back.sides import LIFTED_BY, CutOverSide, expiries_of
 from changefeed.config.configuration import Ttl
 from changefeed.errors import SluiceError, WrongState
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
@@ -34,7 +34,6 @@ from changefeed.table import TableKind
 from credentials.redaction import redacted
 from owner.etcd_view import OwnerView
 from sink.opening import instead_of_documents
-from source.connection import LIFTED_BY
 
 _MOST_NAMED = 5
 _STILL = (State.STOPPED, State.FAILED, State.REMOVED)
@@ -98,10 +97,13 @@ class CutOver:
             verbs.check_can_end(info, status)
             store = self._store.by(caller)
             if block_writes:
+                source = CutOverSide("source", info.configuration.source)
+                if problems := list(source.unblockable(["setUserWriteBlockMode"], ("backup", "admin"))):
+                    raise WrongState("; ".join(problems))
                 store.record(id, "block writes", "source", after="blocked")
-            now = newest_start(info.configuration, block_writes=block_writes).ts
-            if block_writes:
+                source.block(blocked=True)
                 yield pb.FinalizeProgress(block_lifted_by=LIFTED_BY)
+            now = newest_start(info.configuration).ts
             store.change(
                 id, lambda info, status: verbs.ending(info, status, now, leave_stopped=leave_stopped), "finalize"
             )

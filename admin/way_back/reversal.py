@@ -29,14 +29,13 @@ from admin.desired.verbs import DeploymentIds
 from admin.preflight.validation import Validator
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.way_back.reversed import notes, reversed_configuration, strangers, unlike
-from admin.way_back.sides import CutOverSide
+from admin.way_back.sides import LIFTED_BY, CutOverSide
 from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError, ConflictError, NotFoundError, SluiceError, WrongState
 from changefeed.lifecycle import State
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo, WayBack
 from changefeed.records.status import ChangefeedStatus
 from credentials.redaction import redacted
-from source.connection import LIFTED_BY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

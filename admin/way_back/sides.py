@@ -7,7 +7,7 @@ What may be written all the same, or where a server cannot block (before 6.0), i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,6 +36,8 @@ from source.tables.catalog import read_catalog
 _NAME = "sluice-cut-over"
 CUT_OVERS = TableName("sluice", "cut_overs")
 _RETRY_FOR = timedelta(seconds=30)
+LIFTED_BY = "db.adminCommand({setUserWriteBlockMode: 1, global: false})"
+"""A block stays, over restarts of its servers too, until somebody lifts it."""
 _BLOCKS_SINCE = (6, 0)
 _TO_BLOCK = ("setUserWriteBlockMode", "bypassWriteBlockingMode")
 _OF_SERVERS = frozenset({"", "admin", "config", "local", "sluice"})
@@ -57,18 +59,24 @@ class CutOverSide:
             if is_router(client) or is_config_server(client):
                 yield f"{self._name}: it is a sharded cluster; there is a way back between replica sets only"
                 return
-            if not blocks:
+        if blocks:
+            yield from self.unblockable(_TO_BLOCK, ("backup", "admin"), ("restore", "admin"))
+
+    def unblockable(self, needed: Collection[str], *roles: tuple[str, str]) -> Iterator[str]:
+        """Why its users cannot be kept from writing. Those who may bypass it (`restore`, `root`) go on, and so does the server itself."""
+        with self._client() as client, translated(f"reading the type of the {self._name}"):
+            if is_config_server(client):
+                yield "the writes of a cluster's users are blocked through a router; stop the writers, and leave --block-writes out"
                 return
             version = tuple(client.server_info()["versionArray"][:2])
             if version < _BLOCKS_SINCE:
                 yield (
                     f"{self._name}: it is MongoDB {version[0]}.{version[1]}, which cannot block the writes of its users (6.0 can); stop the writers, and "
-                    "leave --block-writes out: what is written all the same is found and listed"
+                    "leave --block-writes out"
                 )
                 return
             user = Privileges.of(client.admin.command("connectionStatus", showPrivileges=True))
-            if missing := user.lacking_on_the_cluster(_TO_BLOCK):
-                roles = ("backup", "admin"), ("restore", "admin")
+            if missing := user.lacking_on_the_cluster(needed):
                 yield f"{self._name}: {user.problem(missing, 'on the cluster', *roles)}"
 
     def block(self, *, blocked: bool) -> None:

@@ -12,9 +12,9 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import WriteError
 
+from admin.way_back.sides import LIFTED_BY
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import Client
-from source.connection import LIFTED_BY
 from tests.certificates import Certificates
 from tests.component.node.server_process import Server
 from tests.e2e.secured.handbook import create_role
