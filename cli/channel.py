@@ -7,7 +7,6 @@ server sends its settings. So that one is checked here.
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -54,7 +53,7 @@ class ServerAddress:
         named, path = environment.get("SLUICE_CONFIG"), configuration_file(environment)
         if not (named or path.is_file()) and (flags.get("context") or environment.get("SLUICE_CONTEXT")):
             raise Failure(ExitCode.USAGE, f"--context: there is no file {path}")
-        filed = _in_context(path, _filed(path), flags, environment) if named or path.is_file() else {}
+        filed = _in_context(path, read_contexts(path), flags, environment) if named or path.is_file() else {}
         token = {"token_file": environment["SLUICE_TOKEN_FILE"]} if environment.get("SLUICE_TOKEN_FILE") else {}
         server = {"server": environment["SLUICE_SERVER"]} if environment.get("SLUICE_SERVER") else {}
         given = {name: value for name, value in flags.items() if value is not None and name != "context"}
@@ -79,7 +78,7 @@ def _host_and_port(text: str) -> str:
     return f"{text}:{DEFAULT_SERVER.rpartition(':')[2]}" if plain else f"{host}:{port}"
 
 
-def _filed(path: Path) -> dict[str, Any]:
+def read_contexts(path: Path) -> dict[str, Any]:
     import yaml  # noqa: PLC0415 - most users have no such file
 
     try:
@@ -163,10 +162,6 @@ class Connection:
             yield
         except grpc.RpcError as error:
             raise _failure(error, self.address) from None
-
-
-def current_address(flags: Mapping[str, Any]) -> ServerAddress:
-    return ServerAddress.found(flags, os.environ)
 
 
 def _failure(error: Any, address: ServerAddress) -> Failure:

@@ -7,6 +7,7 @@ nothing to complete.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.errors import ConfigurationError, SluiceError
 from changefeed.printable import printable
 from cli import cells
-from cli.channel import Connection, current_address
+from cli.channel import Connection, ServerAddress
 from cli.output import ExitCode, Failure, Output, draw, page, print_messages, print_note
 from cli.tables import Column, table_lines
 
@@ -34,7 +35,7 @@ def _completing(found: Callable[[Connection, dict[str, Any]], Iterable[str]]) ->
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         flags = {name: ctx.params.get(name) for name in _OPTIONS}
         try:
-            with Connection(current_address(flags)) as connection:
+            with Connection(ServerAddress.found(flags, os.environ)) as connection:
                 return sorted(each for each in found(connection, ctx.params) if each.startswith(incomplete))
         except (Failure, SluiceError):
             return []
@@ -62,32 +63,13 @@ changefeeds, nodes, tables = _completing(_changefeeds), _completing(_nodes), _co
 
 _PANEL = "Server"
 
-_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "server": (
-        Annotated[
-            str | None,
-            typer.Option(metavar="HOST:PORT", help="Admin API of a node. Or SLUICE_SERVER.", rich_help_panel=_PANEL),
-        ],
-        None,
-    ),
-    "context": (
-        Annotated[
-            str | None, typer.Option(metavar="NAME", help="Context of the configuration file.", rich_help_panel=_PANEL)
-        ],
-        None,
-    ),
-    "token_file": (
-        Annotated[Path | None, typer.Option(help="File with a token. Or SLUICE_TOKEN_FILE.", rich_help_panel=_PANEL)],
-        None,
-    ),
-    "ca": (
-        Annotated[
-            Path | None, typer.Option(help="CA of the server's certificate; enables TLS.", rich_help_panel=_PANEL)
-        ],
-        None,
-    ),
-    "cert": (Annotated[Path | None, typer.Option(help="Client certificate.", rich_help_panel=_PANEL)], None),
-    "key": (Annotated[Path | None, typer.Option(help="Key of the client certificate.", rich_help_panel=_PANEL)], None),
+_OPTIONS: dict[str, tuple[type, str | None, str]] = {
+    "server": (str, "HOST:PORT", "Admin API of a node. Or SLUICE_SERVER."),
+    "context": (str, "NAME", "Context of the configuration file."),
+    "token_file": (Path, None, "File with a token. Or SLUICE_TOKEN_FILE."),
+    "ca": (Path, None, "CA of the server's certificate; enables TLS."),
+    "cert": (Path, None, "Client certificate."),
+    "key": (Path, None, "Key of the client certificate."),
 }
 
 OutputOption = Annotated[
@@ -115,18 +97,16 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**arguments: Any) -> None:
         flags = {name: arguments.pop(name) for name in _OPTIONS}
-        with reported(), Connection(current_address(flags)) as connection:
+        with reported(), Connection(ServerAddress.found(flags, os.environ)) as connection:
             command(connection, **arguments)
 
     hints = get_type_hints(command, include_extras=True)
     own = list(inspect.signature(command).parameters.values())[1:]
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _OPTIONS.items()
-    ]
-    parameters = [
-        each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY) for each in own
-    ] + shared
+    parameters = [each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+    for name, (kind, metavar, about) in _OPTIONS.items():
+        option = typer.Option(metavar=metavar, help=about, rich_help_panel=_PANEL)
+        hint = Annotated[kind | None, option]  # type: ignore[valid-type]  # typer reads it
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     del run.__wrapped__

@@ -48,29 +48,17 @@ def wait_for(connection: Connection, id: str, condition: str, timeout: float) ->
     if condition == "ready":
         _until_ready(connection, id, timeout)
         return condition
+    reached: Callable[[pb.Changefeed], bool]
     if condition == "caught-up":
-        found = until(
-            connection,
-            id,
-            lambda feed: _goes_on(feed, condition) and _caught_up(feed),
-            timeout,
-            "caught up",
-            asked=False,
-        )
+        what, reached = "caught up", lambda feed: _goes_on(feed, condition) and _caught_up(feed)
     elif kind == "state" and state in _STATES:
-        found = until(
-            connection,
-            id,
-            lambda feed: cells.state_of(feed) == state or not _goes_on(feed, condition),
-            timeout,
-            state,
-            asked=False,
-        )
+        what, reached = state, lambda feed: cells.state_of(feed) == state or not _goes_on(feed, condition)
     else:
         raise Failure(
             ExitCode.USAGE,
             f"--for: found {condition!r}; write ready, caught-up or state=STATE with one of {', '.join(sorted(_STATES))}",
         )
+    found = until(connection, id, reached, timeout, what, asked=False)
     return f"{condition}, {found.attention}" if found.attention else condition
 
 

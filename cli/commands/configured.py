@@ -81,7 +81,8 @@ def create(
         print_line(estimate_line(feed.estimate))
     if wait:
         feed = until(connection, feed.id, _has_begun, timeout, "begun")
-    _tell(feed, output, f"changefeed {feed.id} created\n{_captured(feed.capture, feed.capture_reason)}")
+    why = f", since {feed.capture_reason}" if feed.capture_reason else ""
+    _tell(feed, output, f"changefeed {feed.id} created\ncapture: {feed.capture}{why}")
 
 
 @examples("sluice changefeed validate orders.yaml", "sluice changefeed validate orders.yaml -o json")
@@ -246,10 +247,6 @@ def _checked(text: str) -> str:
     """Finds mistakes of the configuration itself without a server."""
     Configuration.from_yaml(text)
     return text
-
-
-def _captured(capture: str, reason: str) -> str:
-    return f"capture: {capture}" + (f", since {reason}" if reason else "")
 
 
 def _tell(feed: pb.Changefeed, output: Output, line: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
 
-from cli.channel import configuration_file
+from cli.channel import configuration_file, read_contexts
 from cli.command import reported
 from cli.groups import examples
 from cli.output import ExitCode, Failure, print_line
@@ -22,7 +22,7 @@ def list_() -> None:
         if not _file().is_file():
             print_line(f"no contexts; there is no file {_file()}")
             return
-        fields = _fields(_file())
+        fields = read_contexts(_file())
         for name, context in sorted(fields.get("contexts", {}).items()):
             print_line(f"{'*' if name == fields.get('context') else ' '} {name}  {context.get('server', '')}".rstrip())
 
@@ -32,7 +32,7 @@ def use(name: Annotated[str, typer.Argument(help="Name of a context.", metavar="
     """Choose the context that commands use from now on."""
     with reported():
         path = _file()
-        fields = _fields(path)
+        fields = read_contexts(path)
         if name not in fields.get("contexts", {}):
             known = ", ".join(sorted(fields.get("contexts", {}))) or "none"
             raise Failure(ExitCode.NOT_FOUND, f"{path}: there is no context {name!r}; it has {known}")
@@ -45,11 +45,3 @@ def use(name: Annotated[str, typer.Argument(help="Name of a context.", metavar="
 
 def _file() -> Path:
     return configuration_file(os.environ)
-
-
-def _fields(path: Path) -> dict[str, Any]:
-    try:
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise Failure(ExitCode.USAGE, f"{path}: cannot be read: {error}") from None
-    return fields if isinstance(fields, dict) else {}

@@ -59,7 +59,8 @@ def rejected(
     """List the rows that the target rejects, and why."""
     request = pb.ListRejectedRowsRequest(changefeed=changefeed, table=table)
     found = connection.stream(connection.tables.ListRejectedRows, request)
-    print_messages(found, _REJECTED, output, empty=f"{_whose(changefeed, table)} has no rejected rows")
+    whose = f"table {table} of changefeed {changefeed}" if table else f"changefeed {changefeed}"
+    print_messages(found, _REJECTED, output, empty=f"{whose} has no rejected rows")
 
 
 @examples("sluice table retry-rejected orders shop.items", "sluice table retry-rejected orders shop.items 4711")
@@ -99,7 +100,3 @@ def drop_rejected(
     request = pb.DropRejectedRowsRequest(changefeed=changefeed, table=table, keys=keys or ())
     answer = connection.ask(connection.tables.DropRejectedRows, request)
     print_line(f"forgot {counted(answer.rows, 'rejected row')} of {table}; the target is as it was")
-
-
-def _whose(changefeed: str, table: str) -> str:
-    return f"table {table} of changefeed {changefeed}" if table else f"changefeed {changefeed}"
