@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
@@ -53,10 +53,6 @@ class ClusterCollector(Collector):
         self._reader = reader
         self._oplog_left = oplog_left
         self._keep = keep
-
-    def describe(self) -> Iterable[Metric]:
-        """Empty, because the cluster cannot be read yet at registration."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -57,10 +58,8 @@ class HttpServer(HttpListener):
         not_ready: Callable[[], str],
         remarks: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        answers = _Answers(registry, not_ready, remarks)
-
         class Handler(_Handler):
-            answer = staticmethod(answers.to)
+            answer = staticmethod(partial(answered, registry, not_ready, remarks))
 
         super().__init__("http_address", address, "http", lambda at: ThreadingHTTPServer(at, Handler))
 
@@ -68,27 +67,20 @@ class HttpServer(HttpListener):
 Answer = tuple[HTTPStatus, str, bytes]
 
 
-class _Answers:
-    def __init__(
-        self, registry: CollectorRegistry, not_ready: Callable[[], str], remarks: Callable[[], Iterable[str]]
-    ) -> None:
-        self._registry = registry
-        self._not_ready = not_ready
-        self._remarks = remarks
-
-    def to(self, path: str) -> Answer:
-        match path:
-            case "/metrics":
-                return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry)
-            case "/healthz":
-                return HTTPStatus.OK, _TEXT, b"ok\n"
-            case "/readyz":
-                reason = self._not_ready()
-                if reason:
-                    return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{reason}\n".encode()
-                return HTTPStatus.OK, _TEXT, "".join(f"{line}\n" for line in ("ready", *self._remarks())).encode()
-            case _:
-                return HTTPStatus.NOT_FOUND, _TEXT, b"not found; the paths are /metrics, /healthz and /readyz\n"
+def answered(
+    registry: CollectorRegistry, not_ready: Callable[[], str], remarks: Callable[[], Iterable[str]], path: str
+) -> Answer:
+    match path:
+        case "/metrics":
+            return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)
+        case "/healthz":
+            return HTTPStatus.OK, _TEXT, b"ok\n"
+        case "/readyz":
+            if reason := not_ready():
+                return HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{reason}\n".encode()
+            return HTTPStatus.OK, _TEXT, "".join(f"{line}\n" for line in ("ready", *remarks())).encode()
+        case _:
+            return HTTPStatus.NOT_FOUND, _TEXT, b"not found; the paths are /metrics, /healthz and /readyz\n"
 
 
 class _Handler(BaseHTTPRequestHandler):

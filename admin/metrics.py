@@ -7,7 +7,7 @@ own pipelines did, and shows its release, and what Spark has and takes on its ma
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
@@ -66,10 +66,10 @@ class Metrics:
             *(self._divergences, self._skipped, self._rejected, self._copied_documents, self._copied_bytes),
         )
         self._counted: set[ChangefeedId] = set()
-        self._leads = Gauge("sluice_owner", "1 on the node that is the owner", registry=registry)
-        self._elected = Counter("sluice_owner_elections", "Times that this node became the owner", registry=registry)
+        self.leads = Gauge("sluice_owner", "1 on the node that is the owner", registry=registry)
+        self.elections = Counter("sluice_owner_elections", "Times that this node became the owner", registry=registry)
         self._writable = Gauge("sluice_etcd_writable", "1 while etcd accepts this node's writes", registry=registry)
-        self._sessions = Counter("sluice_sessions", "Sessions that this node has had", registry=registry)
+        self.sessions = Counter("sluice_sessions", "Sessions that this node has had", registry=registry)
 
     def window_done(self, changefeed: ChangefeedId, tally: RowTally, took: timedelta, *, failed: bool) -> None:
         self._counted.add(changefeed)
@@ -103,15 +103,6 @@ class Metrics:
             self._counted.discard(gone)
             for family in self._of_changefeeds:
                 family.remove_by_labels({"changefeed": gone})
-
-    def session_opened(self) -> None:
-        self._sessions.inc()
-
-    def owner_elected(self) -> None:
-        self._elected.inc()
-
-    def leads(self, leads: bool) -> None:
-        self._leads.set(leads)
 
     def describe_cluster(
         self, reader: ClusterReader, oplog_left: Callable[[], Mapping[ChangefeedId, OplogLeft]]
@@ -148,10 +139,6 @@ class ProcessesCollector(Collector):
         }
         self._build = GaugeMetricFamily("sluice_build_info", "1, with the release in its labels", labels=list(labels))
         self._build.add_metric(list(labels.values()), 1)
-
-    def describe(self) -> Iterable[Metric]:
-        """Empty: Spark is not asked at registration."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         yield self._build

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from console import words
@@ -34,33 +33,21 @@ def readiness_page(feed: str, found: pb.Readiness) -> WebPage:
     )
 
 
-@dataclass(slots=True)
-class _LetterGroup:
-    table_id: str
-    name: str
-    code: str
-    times: list[tuple[str, str]] = field(default_factory=list)
-    """Of each row, when it was first rejected, and when last."""
-
-
 def letters_page(feed: str, found: Iterable[pb.RejectedRow], most: int, *, may_act: bool) -> WebPage:
     """By table and reason. No key of a document is shown."""
-    groups: dict[tuple[str, str], _LetterGroup] = {}
-    read = 0
+    groups: dict[tuple[str, str], list[pb.RejectedRow]] = {}
     for each in found:
-        read += 1
-        code = _code(each.error)
-        group = groups.setdefault((each.table_id, code), _LetterGroup(each.table_id, each.table, code))
-        group.times.append((words.moment(each, "first_rejected_at"), words.moment(each, "rejected_at")))
-    columns: Columns[_LetterGroup] = (
-        ("Table", lambda group: name(group.name)),
-        ("Rows", lambda group: f"{len(group.times):,}"),
-        ("Reason", lambda group: group.code),
-        ("First", lambda group: min(first for first, _ in group.times)),
-        ("Newest", lambda group: max(newest for _, newest in group.times)),
-        ("", lambda group: _buttons(feed, group.table_id) if may_act else ""),
+        groups.setdefault((each.table_id, _code(each.error)), []).append(each)
+    columns: Columns[list[pb.RejectedRow]] = (
+        ("Table", lambda rows: name(rows[0].table)),
+        ("Rows", lambda rows: f"{len(rows):,}"),
+        ("Reason", lambda rows: _code(rows[0].error)),
+        ("First", lambda rows: min(words.moment(row, "first_rejected_at") for row in rows)),
+        ("Newest", lambda rows: max(words.moment(row, "rejected_at") for row in rows)),
+        ("", lambda rows: _buttons(feed, rows[0].table_id) if may_act else ""),
     )
-    ordered = sorted(groups.values(), key=lambda group: (-len(group.times), group.table_id, group.code))
+    ordered = [groups[key] for key in sorted(groups, key=lambda key: (-len(groups[key]), key))]
+    read = sum(map(len, ordered))
     return _page(
         feed,
         "Letters of",

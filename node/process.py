@@ -186,7 +186,7 @@ class NodeProcess:
                 self._stopping.wait(_RETRY_SECONDS)
             else:
                 self._session_trouble.over()
-                self._metrics.session_opened()
+                self._metrics.sessions.inc()
                 return self._member(session, store)
         return None
 
@@ -205,7 +205,7 @@ class NodeProcess:
             if Role.OWNER in self._configuration.roles
             else None,
             processor=processor,
-            elected=self._metrics.owner_elected,
+            elected=self._metrics.elections.inc,
         )
 
     def _describe(self, node: NodeId) -> NodeRecord:
@@ -230,7 +230,7 @@ class NodeProcess:
             self._admin.healthy(serving=False)
             if self._stopping.is_set():
                 self._hand_over(membership)
-        self._metrics.leads(False)
+        self._metrics.leads.set(False)
         _log.info("node_left", node=membership.node)
         self._stopping.wait(_RETRY_SECONDS)
 
@@ -240,7 +240,7 @@ class NodeProcess:
         record = membership.record(view)
         if record is not None:
             self._draining = record.draining
-        self._metrics.leads(membership.leads)
+        self._metrics.leads.set(membership.leads)
         self._admin.healthy(serving=not self._cannot_serve())
 
     def _hand_over(self, membership: Membership) -> None:

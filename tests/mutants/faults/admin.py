@@ -130,8 +130,8 @@ ADMIN = (
     ),
     Fault(
         "a node that is not ready says that it is",
-        "                if reason:\n                    return HTTPStatus.SERVICE_UNAVAILABLE,",
-        "                if False:\n                    return HTTPStatus.SERVICE_UNAVAILABLE,",
+        "            if reason := not_ready():\n",
+        "            if (reason := not_ready()) and not reason:\n",
         tests=("tests/unit/admin/test_http_server.py",),
     ),
     Fault(

@@ -7,7 +7,7 @@ from http import HTTPStatus
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from admin.http_server import _Answers
+from admin.http_server import answered
 
 REGISTRY = CollectorRegistry()
 Counter("rows", "Rows.", registry=REGISTRY).inc(3)
@@ -24,11 +24,11 @@ Counter("rows", "Rows.", registry=REGISTRY).inc(3)
     ],
 )
 def test_a_path_has_its_answer(path: str, reason: str, status: HTTPStatus, said: bytes) -> None:
-    found, _, body = _Answers(REGISTRY, lambda: reason, tuple).to(path)
+    found, _, body = answered(REGISTRY, lambda: reason, tuple, path)
     assert found is status
     assert said in body
 
 
 def test_a_ready_node_says_what_is_wrong_in_its_cluster_and_stays_ready() -> None:
-    found, _, body = _Answers(REGISTRY, lambda: "", lambda: ["changefeed 'tz' stands still"]).to("/readyz")
+    found, _, body = answered(REGISTRY, lambda: "", lambda: ["changefeed 'tz' stands still"], "/readyz")
     assert (found, body) == (HTTPStatus.OK, b"ready\nchangefeed 'tz' stands still\n")
