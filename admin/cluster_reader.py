@@ -126,6 +126,8 @@ class ServingNode:
 
     node: Callable[[], NodeId | None] = lambda: None
     not_ready: Callable[[], str] = lambda: ""
+    stale: Callable[[], str] = lambda: ""
+    """Why what it reads in etcd may be old."""
     unwritable: Callable[[], ErrorReport | None] = lambda: None
     """Why the node cannot write to etcd; the state that it reads there may then be out of date."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from admin.access import Guard
 from admin.cluster_reader import ClusterReader
@@ -17,15 +16,7 @@ from console.site import Site
 from owner.source_watch import OplogLeft
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
-    """What only the node itself knows. `stale`: why what it reads in etcd may be old. `oplog_left`: empty unless it is the owner."""
-
-    stale: Callable[[], str]
-    oplog_left: Callable[[], Mapping[ChangefeedId, OplogLeft]]
-
-
-class Console:
+class Console(WebListener):
     """Runs between `start` and `stop`."""
 
     def __init__(
@@ -35,22 +26,18 @@ class Console:
         guard: Guard,
         reader: ClusterReader,
         services: Services,
-        facts: NodeFacts,
+        oplog_left: Callable[[], Mapping[ChangefeedId, OplogLeft]],
     ) -> None:
-        self._observer = Observer(reader, facts.oplog_left)
+        """`oplog_left`: empty unless this node is the owner."""
+        self._observer = Observer(reader, oplog_left)
         sessions = Sessions(guard, reader.layout.cluster)
-        site = Site(guard, sessions, self._observer, Actions(services), facts.stale)
-        self._listener = WebListener(address, site, tls)
-
-    @property
-    def port(self) -> int:
-        return self._listener.port
+        site = Site(guard, sessions, self._observer, Actions(services), reader.serving.stale)
+        super().__init__(address, site, tls)
 
     def start(self) -> None:
         self._observer.start()
-        self._listener.start()
+        super().start()
 
     def stop(self) -> None:
-        """May be called twice."""
-        self._listener.stop()
+        super().stop()
         self._observer.stop()

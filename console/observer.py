@@ -156,13 +156,13 @@ class Observer:
         except UnreadableChangefeed as error:
             feed = changefeed_messages.unreadable_changefeed(id, error, now)
             nothing = TablePage(query=query, states={}, matching=0, tables=())
-            return FeedPicture(
-                at=now, feed=feed, figures=FeedFigures(), barrier="", lanes=(), ddls=(), tables=nothing, nodes=()
-            )
+            return FeedPicture(at=now, feed=feed, tables=nothing)
         feed = self._message(id, known, now)
         feed.configuration = self._configuration(id, known)
         found = self._tables(id, known)
-        places = sorted(table_messages.places(known, found, now=now), key=_most_urgent)
+        places = sorted(
+            table_messages.places(known, found, now=now), key=lambda each: (urgency(each.state), each.schema.name)
+        )
         ddls = list(table_messages.ddls(known, found))
         counts = Counter({node: len(assigned.record.tables) for node, assigned in known.assignments.items()})
         return FeedPicture(
@@ -240,10 +240,6 @@ class Observer:
             except Exception:  # noqa: BLE001 - the edge of a thread; logged with its traceback
                 _log.exception("console_history_failed")
             self._stopping.wait(pause)
-
-
-def _most_urgent(each: TablePlace) -> tuple[int, str, str]:
-    return urgency(each.state), each.schema.name.db, each.schema.name.coll
 
 
 def _lanes(known: OwnerView, places: list[TablePlace], ddls: list[pb.Ddl]) -> list[Lane]:

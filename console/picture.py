@@ -83,13 +83,13 @@ class Task:
 class FeedPicture:
     at: datetime
     feed: pb.Changefeed
-    figures: FeedFigures
-    barrier: str
-    lanes: Sequence[Lane]
-    ddls: Sequence[pb.Ddl]
-    """The newest at the end."""
     tables: TablePage
-    nodes: Sequence[tuple[str, int]]
+    figures: FeedFigures = field(default_factory=FeedFigures)
+    barrier: str = ""
+    lanes: Sequence[Lane] = ()
+    ddls: Sequence[pb.Ddl] = ()
+    """The newest at the end."""
+    nodes: Sequence[tuple[str, int]] = ()
     """Each node with the number of its tables."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Of the nodes, by their ids."""

@@ -19,19 +19,12 @@ from http import HTTPStatus
 from importlib.resources import files
 from urllib.parse import urlsplit
 
+import grpc
 import structlog
 
 from admin.access import Access, Caller, Credentials, Guard
-from changefeed.errors import (
-    ConfigurationError,
-    ConflictError,
-    NotAuthenticated,
-    NotFoundError,
-    NotPermitted,
-    PermanentError,
-    RetryableError,
-    SluiceError,
-)
+from admin.services.rpc import status_of
+from changefeed.errors import ConfigurationError, NotFoundError, NotPermitted, SluiceError
 from changefeed.records.requests import ChangefeedId
 from console.action_forms import ACTIONS, NODE_ACTIONS, AskedAction, action_page
 from console.actions import MOST_LETTERS, TASKS, Actions
@@ -264,16 +257,16 @@ def _query(query: Mapping[str, str]) -> TableQuery:
     return TableQuery(text=query.get("q", "")[:_MOST_QUERY], state=query.get("state", "")[:_MOST_QUERY], page=number)
 
 
-_STATUSES: tuple[tuple[type[SluiceError], HTTPStatus], ...] = (
-    (NotFoundError, HTTPStatus.NOT_FOUND),
-    (NotAuthenticated, HTTPStatus.UNAUTHORIZED),
-    (NotPermitted, HTTPStatus.FORBIDDEN),
-    (ConfigurationError, HTTPStatus.BAD_REQUEST),
-    (ConflictError, HTTPStatus.CONFLICT),
-    (RetryableError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (PermanentError, HTTPStatus.CONFLICT),
-)
+_STATUSES = {
+    grpc.StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    grpc.StatusCode.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
+    grpc.StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
+    grpc.StatusCode.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
+    grpc.StatusCode.ABORTED: HTTPStatus.CONFLICT,
+    grpc.StatusCode.FAILED_PRECONDITION: HTTPStatus.CONFLICT,
+    grpc.StatusCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+}
 
 
 def _status(error: SluiceError) -> HTTPStatus:
-    return next((status for kind, status in _STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+    return _STATUSES.get(status_of(error), HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -30,7 +30,7 @@ from admin.services.troubles import not_ready
 from changefeed.errors import FencedError, NotFoundError, RetryableError
 from changefeed.records.node import NodeHealth, NodeId, NodeRecord, Role
 from changefeed.records.requests import ChangefeedId
-from console.console import Console, NodeFacts
+from console.console import Console
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.protocol import EtcdConfig, Tls
 from coordination.fenced import FencedStore
@@ -73,7 +73,12 @@ class NodeProcess:
         self._etcd = EtcdClient(self._etcd_config)
         self._writes = EtcdWrites(self._etcd, self._layout.write_probe)
         self._mirror = Mirror(self._etcd, self._layout.root, apart=self._layout.apart, end=self._layout.unmirrored)
-        serving = ServingNode(node=self._node, not_ready=self.not_ready, unwritable=lambda: self._writes.trouble)
+        serving = ServingNode(
+            node=self._node,
+            not_ready=self.not_ready,
+            stale=self._cannot_serve,
+            unwritable=lambda: self._writes.trouble,
+        )
         self._reader = ClusterReader(self._mirror, self._layout, serving)
         self._store = DesiredStore(self._etcd, self._layout)
         self._metrics = Metrics()
@@ -115,9 +120,8 @@ class NodeProcess:
     def _made_console(self, configuration: NodeConfiguration) -> Console | None:
         if configuration.console_address is None:
             return None
-        facts = NodeFacts(stale=self._cannot_serve, oplog_left=self._oplog_left)
         tls, guard = _server_tls(configuration.admin), _guard(configuration.admin)
-        return Console(configuration.console_address, tls, guard, self._reader, self._admin.services, facts)
+        return Console(configuration.console_address, tls, guard, self._reader, self._admin.services, self._oplog_left)
 
     @property
     def console_address(self) -> str:

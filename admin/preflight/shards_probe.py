@@ -19,6 +19,7 @@ from changefeed.position import Position
 from changefeed.table import TableKind, TableSchema
 from source.connection import Client, version_of
 from source.errors import translated
+from source.oplog.window import OplogWindow
 from source.sharded.cluster_clients import CONFIG, ClusterClients, reach_newest
 from source.sharded.owned.cluster_catalog import balancer_runs, read_cluster_catalog
 from source.sharded.source import ShardedSource
@@ -56,13 +57,8 @@ def probe_shards(uri: str, configuration: Configuration, asked: Capture) -> Sour
         source = ShardedSource(clients)
         window, now = source.oplog_window(), Position(reach_newest(clients).next())
         start = now if isinstance(configuration.start, Start) else Position(configuration.start)
-        if (early := ahead(start.ts, now.ts)) is not None:
-            problems.append(f"start: {early}")
-        elif window is not None and not window.holds(start):
-            problems.append(
-                f"start: {start.ts} ({start.ts.to_iso()}) is no longer in the source's oplog {window.of}(the oldest is {window.oldest_ts}, "
-                f"{window.oldest_ts.to_iso()}); start later, or with initial"
-            )
+        if (problem := start_problem(window, start.ts, now.ts)) is not None:
+            problems.append(problem)
         else:
             problems += _unreadable_history(source, min(start, now))
         tables = read_cluster_catalog(clients, configuration.filter.wants_table).tables
@@ -146,14 +142,23 @@ def _create_user(client: Client, roles: tuple[tuple[str, str], ...]) -> str:
     )
 
 
-def ahead(start: ClusterTime, now: ClusterTime) -> str | None:
+def start_problem(window: OplogWindow | None, start: ClusterTime, now: ClusterTime) -> str | None:
     """Clocks may differ a little. What is further ahead is most often a local time that was taken for UTC."""
     early = start.to_datetime() - now.to_datetime()
-    if early <= _MOST_AHEAD:
+    if early > _MOST_AHEAD:
+        return (
+            f"start: {start} ({start.to_iso()}) is {early} ahead of the source, which is at {now} ({now.to_iso()}); write a time that has passed, a "
+            "local one with its offset, such as 2026-11-21T09:00:00+09:00, or now"
+        )
+    return f"start: {lost}" if (lost := lost_start(window, start)) is not None else None
+
+
+def lost_start(window: OplogWindow | None, start: ClusterTime) -> str | None:
+    if window is None or window.holds(Position(start)):
         return None
     return (
-        f"{start} ({start.to_iso()}) is {early} ahead of the source, which is at {now} ({now.to_iso()}); write a time that has passed, a local one "
-        "with its offset, such as 2026-11-21T09:00:00+09:00, or now"
+        f"{start} ({start.to_iso()}) is no longer in the source's oplog{window.of and ' ' + window.of.strip()}, the oldest is {window.oldest_ts} ({window.oldest_ts.to_iso()}); "
+        "start later, or with initial"
     )
 
 

@@ -13,10 +13,6 @@ from credentials.secrets import hash_key
 _MOST_EXCLUDED = 5
 
 
-def _read(looked: Looked) -> Iterator[str]:
-    yield from looked.source.problems
-
-
 def _encrypted(looked: Looked) -> Iterator[str]:
     """A server lets no client insert a document that has the index of Queryable Encryption in it, `__safeContent__`."""
     if looked.sink.version is None:
@@ -82,5 +78,5 @@ def _late_for_the_oplog(looked: Looked) -> Iterator[str]:
         )
 
 
-PROBLEMS: tuple[Check, ...] = (_read, _encrypted, _series, _hash_keys, _columns)
+PROBLEMS: tuple[Check, ...] = (lambda looked: looked.source.problems, _encrypted, _series, _hash_keys, _columns)
 WARNINGS: tuple[Check, ...] = (_without_tables, _columns_elsewhere, _late_for_the_oplog)

@@ -11,7 +11,7 @@ from pymongo.errors import OperationFailure
 from admin.preflight.deployment import identify, part_of_a_cluster
 from admin.preflight.looked import SourceFindings
 from admin.preflight.privileges import Privileges, missing_at_source, missing_identity
-from admin.preflight.shards_probe import ahead, probe_shards
+from admin.preflight.shards_probe import lost_start, probe_shards, start_problem
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import Obstacle, choose, image_obstacles
@@ -92,11 +92,11 @@ def check_start(info: ChangefeedInfo, start: Position) -> None:
     """Raises `HistoryLost` if the source's oplog does not contain the start, and a `ConfigurationError` if the start lies ahead."""
     uri = expanded(info.configuration.source)
     with closing(open_source(uri, info.capture)) as source:
-        problem = _lost(_window(source.oplog_window), start.ts)
+        problem = lost_start(_window(source.oplog_window), start.ts)
     if problem is not None:
         raise HistoryLost(problem)
-    if (early := ahead(start.ts, newest_start(info.configuration).ts)) is not None:
-        raise ConfigurationError([f"start: {early}"])
+    if (early := start_problem(None, start.ts, newest_start(info.configuration).ts)) is not None:
+        raise ConfigurationError([early])
 
 
 def _findings(client: Client, configuration: Configuration, asked: Capture) -> SourceFindings:
@@ -127,10 +127,8 @@ def _findings(client: Client, configuration: Configuration, asked: Capture) -> S
     now = majority_time(client).next()
     start = now if isinstance(configuration.start, Start) else configuration.start
     window = _window(lambda: read_oplog_window(client))
-    lost = _lost(window, start)
-    early = ahead(start, now)
-    if lost is not None or early is not None:
-        problems.append(f"start: {lost or early}")
+    if (problem := start_problem(window, start, now)) is not None:
+        problems.append(problem)
     elif choice is not None:
         problems += _capture_problems(client, configuration, choice.capture, start if window is None else now)
     with translated("reading the source's identity"):
@@ -195,15 +193,6 @@ def _window(read: Callable[[], OplogWindow | None]) -> OplogWindow | None:
         return None
 
 
-def _lost(window: OplogWindow | None, start: ClusterTime) -> str | None:
-    if window is None or window.holds(Position(start)):
-        return None
-    return (
-        f"{start} ({start.to_iso()}) is no longer in the source's oplog{window.of and ' ' + window.of.strip()}, the oldest is {window.oldest_ts} ({window.oldest_ts.to_iso()}); "
-        "start later, or with initial"
-    )
-
-
 def _capture_problems(
     client: Client, configuration: Configuration, capture: Capture, start: ClusterTime
 ) -> Iterator[str]:
@@ -222,7 +211,7 @@ def _capture_problems(
 
 def _image_problems(configuration: Configuration, tables: tuple[TableSchema, ...]) -> Iterator[str]:
     for schema in sorted(tables, key=lambda schema: schema.name):
-        if schema.kind is not TableKind.COLLECTION or _keeps_images(schema):
+        if schema.kind is not TableKind.COLLECTION or schema.options.decode().get(_IMAGES, {}).get("enabled"):
             continue
         asker = _asker(configuration, schema)
         if asker is not None:
@@ -240,7 +229,3 @@ def _asker(configuration: Configuration, schema: TableSchema) -> str | None:
         return "images"
     wanted = configuration.filter.of(schema.name)
     return "filter.events" if wanted.needs_before_image or wanted.needs_after_image else None
-
-
-def _keeps_images(schema: TableSchema) -> bool:
-    return bool(schema.options.decode().get(_IMAGES, {}).get("enabled", False))

@@ -138,7 +138,8 @@ class _Run:
             yield event
 
     def progress(self, progress: VerifyProgress) -> None:
-        self._queue.put(_progress_event(progress))
+        told = alike(progress, "tables", "tables_done", "ranges", "ranges_done", "documents")
+        self._queue.put(pb.VerifyEvent(progress=told))
 
     def table(self, report: TableReport) -> None:
         if self._holds_all or (self._repair is not None and rows_that_differ(report.documents)):
@@ -209,11 +210,6 @@ def _wishes(request: pb.VerifyChangefeedRequest) -> Wishes:
         parallelism=request.parallelism or default.parallelism,
         ignore_field_order=request.ignore_field_order,
     )
-
-
-def _progress_event(found: VerifyProgress) -> pb.VerifyEvent:
-    told = alike(found, "tables", "tables_done", "ranges", "ranges_done", "documents")
-    return pb.VerifyEvent(progress=pb.VerifyProgress(**told))
 
 
 def _table_event(report: TableReport, *, show: bool) -> pb.VerifyEvent:
