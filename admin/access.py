@@ -10,8 +10,7 @@ A token file has one line for each token, `name:role:token`; empty lines and lin
     dashboard:viewer:9f8c2e5a6b1d4c7e
     maria:operator:1b6d9e3f8a2c5d7b
 
-`Caller` is who asks, for the audit: named by the token, or else by the certificate. Lines `role:token` are read, too, and have no name: their
-callers are named after their line.
+`Caller` is who asks, for the audit: named by the token, or else by the certificate.
 """
 
 from __future__ import annotations
@@ -23,16 +22,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-import structlog
-
-from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted, SluiceError
+from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted
 from credentials.redaction import keep_secret
-from credentials.secrets import stamp
+from credentials.secrets import FreshFiles
 
 _SHORTEST = 16
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-
-_log = structlog.get_logger()
 
 
 class Access(StrEnum):
@@ -73,7 +68,7 @@ class Credentials:
 class AccessToken:
     access: Access
     secret: str
-    name: str = ""
+    name: str
 
 
 def read_tokens(text: str, *, name: str) -> tuple[AccessToken, ...]:
@@ -83,11 +78,9 @@ def read_tokens(text: str, *, name: str) -> tuple[AccessToken, ...]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        whose, separator, rest = line.strip().partition(":")
-        role, second, secret = rest.partition(":")
-        if separator and whose in tuple(Access):
-            whose, role, secret = f"line-{number}", whose, rest
-        if role not in tuple(Access) or not ((separator and second) or whose == f"line-{number}"):
+        whose, _, rest = line.strip().partition(":")
+        role, _, secret = rest.partition(":")
+        if role not in tuple(Access):
             problems.append(
                 f"{name} line {number}: expected NAME:viewer:TOKEN or NAME:operator:TOKEN, found another form"
             )
@@ -107,41 +100,18 @@ def read_tokens(text: str, *, name: str) -> tuple[AccessToken, ...]:
     return tuple(tokens)
 
 
-class TokenFile:
-    """The tokens of a file. They change when it is replaced. If the new one is damaged, the former tokens stay valid."""
+def token_file(path: Path, *, name: str) -> FreshFiles[tuple[AccessToken, ...]]:
+    """The tokens of a file. They change when it is replaced; if the new one is damaged, the former tokens stay valid. `name`: for messages."""
 
-    def __init__(self, path: Path, *, name: str) -> None:
-        """Raises if the file is damaged. `name` is its name for messages."""
-        self._path = path
-        self._name = name
-        self._stamp = stamp([path])
-        self._tokens = self._read()
-
-    def tokens(self) -> tuple[AccessToken, ...]:
-        found = stamp([self._path])
-        if found != self._stamp:
-            self._stamp = found
-            try:
-                self._tokens = self._read()
-            except SluiceError as error:
-                _log.error("tokens_not_read_again", error=str(error))
-            else:
-                _log.info("tokens_read_again")
-        return self._tokens
-
-    def _read(self) -> tuple[AccessToken, ...]:
+    def read() -> tuple[AccessToken, ...]:
         try:
-            tokens = read_tokens(self._path.read_text(encoding="utf-8"), name=self._name)
+            tokens = read_tokens(path.read_text(encoding="utf-8"), name=name)
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError([f"{self._name}: {self._path} cannot be read ({type(error).__name__})"]) from None
+            raise ConfigurationError([f"{name}: {path} cannot be read ({type(error).__name__})"]) from None
         keep_secret(*(token.secret for token in tokens))
-        if unnamed := [token.name for token in tokens if token.name.startswith("line-")]:
-            _log.warning(
-                "tokens_without_names",
-                lines=unnamed,
-                hint="write name:role:token, so that the history of changes has names",
-            )
         return tokens
+
+    return FreshFiles(name, [path], read)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import grpc
-import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -27,10 +27,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from admin.stubs.sluice.admin.v1 import verify_pb2, verify_pb2_grpc
 from changefeed.errors import ConfigurationError
-from credentials.secrets import stamp
-
-_log = structlog.get_logger()
-
+from credentials.secrets import FreshFiles
 
 _THREADS = 64
 _MOST_CALLS = 1_000
@@ -112,7 +109,7 @@ class AdminServer:
     def _listen(self, address: str, tls: ServerTls | None) -> int:
         try:
             port = (
-                self._server.add_secure_port(address, ServerCertificates(tls).credentials())
+                self._server.add_secure_port(address, _credentials(tls))
                 if tls is not None
                 else self._server.add_insecure_port(address)
             )
@@ -143,46 +140,29 @@ class ServerTls:
     key: Path
     client_ca: Path | None = None
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.cert, self.key) if self.client_ca is None else (self.cert, self.key, self.client_ca)
 
-class ServerCertificates:
-    """Files that do not belong together, as while they are replaced one by one, change nothing: they are looked at again at the next call."""
 
-    def __init__(self, tls: ServerTls) -> None:
-        self._tls = tls
-        self._files = [path for path in (tls.cert, tls.key, tls.client_ca) if path is not None]
-        self._stamp = stamp(self._files)
-        self._first = self._read()
+def _credentials(tls: ServerTls) -> grpc.ServerCredentials:
+    files = FreshFiles("admin.cert, admin.key, admin.client_ca", tls.files, partial(_read, tls))
+    given = first = files.value()
 
-    def credentials(self) -> grpc.ServerCredentials:
-        return grpc.dynamic_ssl_server_credentials(
-            self._first, self._replaced, require_client_authentication=self._tls.client_ca is not None
-        )
-
-    def _replaced(self) -> grpc.ServerCertificateConfiguration | None:
+    def replaced() -> grpc.ServerCertificateConfiguration | None:
         """GRPC asks before each handshake. None: nothing has changed."""
-        found = stamp(self._files)
-        if found == self._stamp:
-            return None
-        try:
-            configuration = self._read()
-        except ConfigurationError as error:
-            _log.warning("certificate_not_read_again", error=str(error))
-            return None
-        self._stamp = found
-        _log.info("certificate_read_again", cert=str(self._tls.cert))
-        return configuration
+        nonlocal given
+        former, given = given, files.value()
+        return None if given is former else given
 
-    def _read(self) -> grpc.ServerCertificateConfiguration:
-        try:
-            _check_pair(self._tls.cert, self._tls.key)
-            client_ca = self._tls.client_ca.read_bytes() if self._tls.client_ca else None
-            return grpc.ssl_server_certificate_configuration(
-                ((self._tls.key.read_bytes(), self._tls.cert.read_bytes()),), client_ca
-            )
-        except OSError as error:
-            raise ConfigurationError([f"admin.cert, admin.key, admin.client_ca: {error}"]) from None
+    return grpc.dynamic_ssl_server_credentials(first, replaced, require_client_authentication=tls.client_ca is not None)
 
 
-def _check_pair(cert: Path, key: Path) -> None:
-    """Raises OSError, of which errors of TLS are a kind."""
-    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+def _read(tls: ServerTls) -> grpc.ServerCertificateConfiguration:
+    pair = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        pair.load_cert_chain(tls.cert, tls.key)  # an error of TLS is an OSError
+        client_ca = tls.client_ca.read_bytes() if tls.client_ca else None
+        return grpc.ssl_server_certificate_configuration(((tls.key.read_bytes(), tls.cert.read_bytes()),), client_ca)
+    except OSError as error:
+        raise ConfigurationError([f"admin.cert, admin.key, admin.client_ca: {error}"]) from None

@@ -13,10 +13,10 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -29,7 +29,7 @@ from console.frame import WebPage
 from console.site import Site, WebAnswer, WebRequest
 from console.words import clock
 from credentials.redaction import redacted
-from credentials.secrets import stamp
+from credentials.secrets import FreshFiles
 
 _TIMEOUT_SECONDS = 10
 _MOST_CONNECTIONS, _MOST_STREAMS = 128, 32
@@ -61,7 +61,8 @@ class WebListener(HttpListener):
             pass
 
         def opened(at: tuple[str, int]) -> _WebServer:
-            return _WebServer(at, Handler, Certificate(tls) if tls else None)
+            certificate = FreshFiles("the console's certificate", tls.files, partial(_context, tls)) if tls else None
+            return _WebServer(at, Handler, certificate)
 
         Handler.site, Handler.secure, Handler.stopping, Handler.streams = site, tls is not None, stopping, streams
         super().__init__("console_address", address, "console", opened)
@@ -73,40 +74,22 @@ class WebListener(HttpListener):
         super().stop()
 
 
-class Certificate:
-    """Files that do not belong together, as while they are replaced one by one, change nothing: they are looked at again at the next connection."""
-
-    def __init__(self, tls: ServerTls) -> None:
-        self._tls = tls
-        self._files: list[Path] = [path for path in (tls.cert, tls.key, tls.client_ca) if path is not None]
-        self._lock = threading.Lock()
-        self._stamp = stamp(self._files)
-        self._context = self._read()
-
-    def context(self) -> ssl.SSLContext:
-        with self._lock:
-            found = stamp(self._files)
-            if found != self._stamp:
-                try:
-                    self._context, self._stamp = self._read(), found
-                except OSError as error:
-                    _log.warning("console_certificate_not_read_again", error=str(error))
-            return self._context
-
-    def _read(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self._tls.cert, self._tls.key)
-        if self._tls.client_ca is not None:
-            context.load_verify_locations(self._tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
+def _context(tls: ServerTls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(tls.cert, tls.key)
+    if tls.client_ca is not None:
+        context.load_verify_locations(tls.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 class _WebServer(ThreadingHTTPServer):
     request_queue_size = 64
 
-    def __init__(self, address: tuple[str, int], handler: type[_WebHandler], certificate: Certificate | None) -> None:
+    def __init__(
+        self, address: tuple[str, int], handler: type[_WebHandler], certificate: FreshFiles[ssl.SSLContext] | None
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._certificate = certificate
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
@@ -123,7 +106,7 @@ class _WebServer(ThreadingHTTPServer):
         try:
             request.settimeout(_TIMEOUT_SECONDS)
             if self._certificate is not None:
-                request = self._certificate.context().wrap_socket(request, server_side=True)
+                request = self._certificate.value().wrap_socket(request, server_side=True)
         except OSError:  # of a client that speaks no TLS, or has no certificate
             self.shutdown_request(request)
         else:

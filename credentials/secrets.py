@@ -1,6 +1,7 @@
 """The secrets that a process uses: connection strings with their references replaced, files of secrets, and keys of hashed fields.
 
-Everything secret is known to `credentials.redaction` before anybody can use it. `stamp` tells whether files were replaced.
+Everything secret is known to `credentials.redaction` before anybody can use it. `stamp` tells whether files were replaced, `FreshFiles` reads them
+again then.
 """
 
 from __future__ import annotations
@@ -8,18 +9,20 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote_plus
 
+import structlog
 from pymongo.common import URI_OPTIONS_VALIDATOR_MAP
 
 from changefeed.config.options import Mistake
 from changefeed.config.uri import SECRET_OPTIONS, ConnectionUri
-from changefeed.errors import ConfigurationError
+from changefeed.errors import ConfigurationError, SluiceError
 from credentials.redaction import keep_secret
 from credentials.secret_files import SecretFiles
 
@@ -31,7 +34,9 @@ _SHORTEST_PIECE = 4
 _FILE_OPTIONS = frozenset({"tlscafile", "tlscertificatekeyfile", "tlscrlfile"})
 _ORDINARY = frozenset({"true", "false", "admin", "localhost"})
 
+_log = structlog.get_logger()
 _allowed = SecretFiles()
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -196,3 +201,32 @@ def _of(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class FreshFiles(Generic[T]):
+    """What was read of files. It is read again once they are replaced; the former value stays while they are damaged, or do not belong together
+    since they are replaced one by one.
+    """
+
+    def __init__(self, name: str, paths: Iterable[Path], read: Callable[[], T]) -> None:
+        """`name`: of the files, for the log. Raises what `read` raises."""
+        self._name = name
+        self._paths = tuple(paths)
+        self._read = read
+        self._lock = threading.Lock()
+        self._stamp = self._tried = stamp(self._paths)
+        self._value = read()
+
+    def value(self) -> T:
+        with self._lock:
+            found = stamp(self._paths)
+            if found != self._stamp:
+                try:
+                    self._value, self._stamp = self._read(), found
+                except (OSError, SluiceError) as error:
+                    if found != self._tried:
+                        _log.error("files_not_read_again", files=self._name, error=str(error))
+                else:
+                    _log.info("files_read_again", files=self._name)
+                self._tried = found
+            return self._value

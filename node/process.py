@@ -18,7 +18,7 @@ from importlib.metadata import version
 
 import structlog
 
-from admin.access import Guard, TokenFile
+from admin.access import Guard, token_file
 from admin.cluster_reader import ClusterReader, ServingNode, unreadable
 from admin.desired.desired_store import DesiredStore
 from admin.diagnosis import Diagnosis
@@ -317,7 +317,7 @@ def _etcd_config(options: EtcdOptions) -> EtcdConfig:
 def _guard(options: AdminOptions) -> Guard:
     if options.token_file is None:
         return Guard()
-    return Guard(TokenFile(options.token_file, name="admin.token_file").tokens)
+    return Guard(token_file(options.token_file, name="admin.token_file").value)
 
 
 def _server_tls(options: AdminOptions) -> ServerTls | None:

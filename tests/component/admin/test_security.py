@@ -21,7 +21,7 @@ _READING = ("Get", "List", "Watch")
 def tokens(tmp_path: Path) -> dict[str, str]:
     """Paths of the server's token file and of the tokens of a viewer, an operator and an unknown user."""
     texts = {
-        "server": f"viewer:{_VIEWER}\noperator:{_OPERATOR}\n",
+        "server": f"ci:viewer:{_VIEWER}\nmaria:operator:{_OPERATOR}\n",
         "viewer": _VIEWER,
         "operator": _OPERATOR,
         "stranger": "s" * 40,
@@ -103,7 +103,7 @@ def test_tokens_are_read_anew_when_their_file_changes(
         assert server.sluice(*stranger).returncode == 1
         file.write_text("operator: damaged\n")
         assert server.sluice("node", "list", "--token-file", tokens["operator"]).returncode == 0
-        file.write_text(f"viewer:{'s' * 40}\n")
+        file.write_text(f"ci:viewer:{'s' * 40}\n")
         assert server.sluice(*stranger).returncode == 0
         assert server.sluice("node", "list", "--token-file", tokens["operator"]).returncode == 1
 

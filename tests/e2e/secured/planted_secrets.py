@@ -41,7 +41,7 @@ class PlantedSecrets:
     def tokens(self) -> str:
         """The path of the node's token file."""
         path = self.directory.parent / "tokens"
-        path.write_text(f"operator:{self.operator.read_text()}\nviewer:{self.new('viewer')}\n")
+        path.write_text(f"maria:operator:{self.operator.read_text()}\nci:viewer:{self.new('viewer')}\n")
         return str(path)
 
     def found_in(self, written: Mapping[str, bytes]) -> list[str]:

@@ -59,9 +59,9 @@ ADMIN = (
     ),
     Fault(
         "a damaged token file locks everybody out",
-        '            except SluiceError as error:\n                _log.error("tokens_not_read_again", error=str(error))',
-        "            except SluiceError as error:\n                self._tokens = ()\n"
-        '                _log.error("tokens_not_read_again", error=str(error))',
+        "                except (OSError, SluiceError) as error:\n                    if found != self._tried:\n",
+        "                except (OSError, SluiceError) as error:\n                    self._value = ()\n"
+        "                    if found != self._tried:\n",
         tests=_ROOM,
     ),
     Fault(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.access import Access, AccessToken, Caller, Credentials, Guard, TokenFile, read_tokens
+from admin.access import Access, AccessToken, Caller, Credentials, Guard, read_tokens, token_file
 from changefeed.errors import ConfigurationError, NotAuthenticated, NotPermitted
 from credentials.redaction import redacted, reveal
 
@@ -58,18 +58,11 @@ def test_a_token_file_holds_names_roles_and_tokens() -> None:
     )
 
 
-def test_a_token_without_a_name_is_named_after_its_line() -> None:
-    tokens = read_tokens(f"# ops\noperator:{_OPERATOR}\nviewer:{_VIEWER}:x\n", name="tokens")
-    assert tokens == (
-        AccessToken(Access.OPERATOR, _OPERATOR, "line-2"),
-        AccessToken(Access.VIEWER, f"{_VIEWER}:x", "line-3"),
-    )
-
-
 def test_a_wrong_token_file_names_its_lines_and_no_token() -> None:
     with pytest.raises(ConfigurationError) as refused:
         read_tokens(
-            f"admin:{_VIEWER}\nviewer:short\n{_OPERATOR}\nma ria:viewer:{_VIEWER}\nx:admin:{_VIEWER}\n", name="tokens"
+            f"viewer:{_VIEWER}\nci:viewer:short\n{_OPERATOR}\nma ria:viewer:{_VIEWER}\nx:admin:{_VIEWER}\n",
+            name="tokens",
         )
     assert [problem.partition(":")[0] for problem in refused.value.problems] == [
         "tokens line 1",
@@ -86,20 +79,20 @@ def test_a_wrong_token_file_names_its_lines_and_no_token() -> None:
 def test_a_token_file_that_is_damaged_leaves_the_former_tokens_valid(tmp_path: Path) -> None:
     """Otherwise a mistake in a mounted file would lock everybody out, the one who can mend it included."""
     path = tmp_path / "tokens"
-    path.write_text("viewer:1111222233334444\n")
-    file = TokenFile(path, name="admin.token_file")
-    assert [token.secret for token in file.tokens()] == ["1111222233334444"]
-    path.write_text("viewer:5555666677778888\nnobody:here\n")
-    assert [token.secret for token in file.tokens()] == ["1111222233334444"]
+    path.write_text("ci:viewer:1111222233334444\n")
+    file = token_file(path, name="admin.token_file")
+    assert [token.secret for token in file.value()] == ["1111222233334444"]
+    path.write_text("ci:viewer:5555666677778888\nnobody:here\n")
+    assert [token.secret for token in file.value()] == ["1111222233334444"]
     path.unlink()
-    assert [token.secret for token in file.tokens()] == ["1111222233334444"]
-    path.write_text("operator:9999aaaabbbbccccdd\n")
-    assert [(token.access, token.secret) for token in file.tokens()] == [(Access.OPERATOR, "9999aaaabbbbccccdd")]
+    assert [token.secret for token in file.value()] == ["1111222233334444"]
+    path.write_text("ci:operator:9999aaaabbbbccccdd\n")
+    assert [(token.access, token.secret) for token in file.value()] == [(Access.OPERATOR, "9999aaaabbbbccccdd")]
 
 
 def test_a_token_is_in_no_text_from_when_it_was_read(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
-    path.write_text("viewer:eeeeffff00001111\n")
-    TokenFile(path, name="admin.token_file")
+    path.write_text("ci:viewer:eeeeffff00001111\n")
+    token_file(path, name="admin.token_file")
     assert redacted("authorization: Bearer eeeeffff00001111") == "authorization: Bearer ***"
     reveal("eeeeffff00001111")

@@ -34,7 +34,7 @@ def test_all_mistakes_are_told_with_their_paths() -> None:
 
 def test_changefeeds_read_files_of_named_directories_and_none_of_the_nodes_own(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text("operator:0123456789abcdef\n")
+    tokens.write_text("ci:operator:0123456789abcdef\n")
     assert NodeConfiguration.of(None, {}).secret_files == SecretFiles(directories=("/run/secrets",))
     found = NodeConfiguration.of(f"secret_directories: [{tmp_path}]\nadmin: {{token_file: {tokens}}}", {})
     assert found.secret_files == SecretFiles(directories=(str(tmp_path),), own=(str(tokens),))
@@ -62,7 +62,7 @@ def test_only_this_machine_reaches_loopback(address: str, local: bool) -> None:
 
 def test_nobody_listens_to_strangers_unasked(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text("operator:0123456789abcdef\n")
+    tokens.write_text("ci:operator:0123456789abcdef\n")
     with pytest.raises(ConfigurationError, match=r"^admin: found address 0.0.0.0:1, which other machines can reach"):
         NodeConfiguration.of(None, {"admin": {"address": "0.0.0.0:1"}})
     for allowed in ({"token_file": tokens}, {"allow_unauthenticated": True}):
@@ -74,7 +74,7 @@ def test_strangers_see_the_console_only_with_a_token_over_tls(tmp_path: Path) ->
     names = ("tokens", "cert", "key")
     files = {name: tmp_path / name for name in names}
     for path in files.values():
-        path.write_text("operator:0123456789abcdef\n")
+        path.write_text("ci:operator:0123456789abcdef\n")
     tls = {"cert": files["cert"], "key": files["key"]}
     for admin in ({}, {"allow_unauthenticated": True}, {"token_file": files["tokens"]}, tls):
         with pytest.raises(ConfigurationError, match=r"console_address 0\.0\.0\.0:2, which other machines can reach"):
