@@ -25,7 +25,7 @@ from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.route_change import Place, ready
 from schema_store.store import SchemaStore
-from sink.ddl import CreateTable, DdlApplier, DropTables, RenameTable, Routing, create_copy, names_of
+from sink.ddl import CreateTable, DdlApplier, DropTables, RenameTable, create_copy, names_of
 
 _MOST = 1000
 """In one step."""
@@ -192,4 +192,4 @@ def _created(view: TableSchema, configuration: Configuration, routes: Routes) ->
     def route(name: TableName) -> TableName | None:
         return routes.target(name) if configuration.filter.wants_table(name) else None
 
-    return create_copy(view, routes.target(view.name), Routing(route=route, tables={}))
+    return create_copy(view, routes.target(view.name), route)

@@ -193,14 +193,10 @@ class DdlApplier(Protocol):
     def close(self) -> None: ...
 
 
-def create_copy(schema: TableSchema, name: TableName, routing: Routing) -> CreateTable:
+def create_copy(schema: TableSchema, name: TableName, route: Callable[[TableName], TableName | None]) -> CreateTable:
     """The first step of a table's initial copy; rows written before it would create the table without its options."""
+    routing = Routing(route=route, tables={})
     return CreateTable(name=name, options=_view_routed(schema.name, name, schema.options, routing))
-
-
-def index_copy(schema: TableSchema, name: TableName) -> CreateIndexes:
-    """The last step of a table's initial copy."""
-    return CreateIndexes(name=name, indexes=schema.indexes)
 
 
 def shard_copy(name: TableName, layout: TableLayout) -> ShardTable:

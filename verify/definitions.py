@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import IgnoreWhere
@@ -23,7 +24,7 @@ from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType, RowType
 from changefeed.records.ddl import ObservedTable
 from changefeed.table import TableId, TableName, TableSchema, kind_of
-from sink.ddl import Routing, create_copy
+from sink.ddl import create_copy
 from sink.mongodb.ddl.definition_match import index_differences, option_differences
 from verify.comparison import LOOKS, Passed
 from verify.report import ALIKE, Aspect, DifferenceKind, Outcome, Result
@@ -138,9 +139,8 @@ def _table(pair: Pair, configuration: Configuration) -> Result:
 
 def _options(pair: Pair, configuration: Configuration) -> Result:
     reason = _ignored(pair, configuration, _CHANGES_OPTIONS)
-    routing = Routing(route=lambda name: _route(configuration, name), tables={})
     try:
-        wanted = [create_copy(schema, pair.name, routing).options for schema in pair.sources]
+        wanted = [create_copy(schema, pair.name, partial(_route, configuration)).options for schema in pair.sources]
     except DdlUnsupported as error:
         return Result(Outcome.NOT_COMPARABLE, (str(error),))
     ttl = configuration.ddl.ttl

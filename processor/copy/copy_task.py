@@ -29,21 +29,19 @@ from itertools import filterfalse, groupby
 
 import structlog
 
-from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import OnOccupied
 from changefeed.lifecycle import ErrorReport
-from changefeed.position import Position
 from changefeed.records.copy import CopiedChunk
 from changefeed.table import TableName, TableSchema
 from changefeed.table_layout import TableLayout, as_shown
 from coordination import failpoint
 from processor.copy.steps import CopyAnswer, CopyAnswers, CopyChunk, CopyStep, IndexTable, MakeEmpty, Prepare, ReadChunk
-from processor.copy.target_table import Creation, build_indexes, creation_of, make_anew, make_empty, prepare
+from processor.copy.target_table import Creation, build_indexes, make_anew, make_empty, prepare
 from processor.task.changefeed_resources import ChangefeedResources
 from processor.task.limiter import UNLIMITED, Limiter
 from processor.task.window_task import report_of
 from processor.task.worker_resources import Shared, worker_resources
-from sink.ddl import DdlApplier, Routing
+from sink.ddl import DdlApplier
 from sink.receipt import CopyEnd
 from sink.sink import DocumentLoader
 from source.columns import Columns
@@ -105,13 +103,15 @@ def _answer(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer | Erro
 
 
 def _done(resources: ChangefeedResources, step: CopyStep) -> CopyAnswer:
-    made = isinstance(step, Prepare | MakeEmpty) and resources.context.configuration.shard_target
-    creation = _creation(resources, step.schema, _layout(resources, step.schema) if made else None)
+    configuration, layout = resources.context.configuration, None
+    if isinstance(step, Prepare | MakeEmpty) and configuration.shard_target:
+        layout = as_shown(resources.source.layout(step.schema), configuration.columns_of(step.schema.name))
+    creation = _creation(resources, step.schema, layout)
     match step:
         case Prepare():
             if resources.copy_log is not None:
                 resources.copy_log.begin([(step.schema, creation.name)])
-            ours = step.ours or resources.context.configuration.on_occupied is OnOccupied.DROP
+            ours = step.ours or configuration.on_occupied is OnOccupied.DROP
             loader = resources.loader(step.schema, once=False)
             prepare(creation, resources.ddl, loader, step.before, ours=ours)
             resources.sink.forget_letters(step.schema.id)
@@ -146,21 +146,16 @@ def _copy(resources: ChangefeedResources, step: CopyChunk, creation: Creation) -
     return copy_chunk(step, place)
 
 
-def _layout(resources: ChangefeedResources, schema: TableSchema) -> TableLayout | None:
-    return as_shown(resources.source.layout(schema), resources.context.configuration.columns_of(schema.name))
-
-
 def _creation(resources: ChangefeedResources, schema: TableSchema, layout: TableLayout | None) -> Creation:
-    target = resources.mounter.mounted(schema).target.name.logical
     configuration = resources.context.configuration
-    return creation_of(
-        schema,
-        target,
-        Routing(route=configuration.routes.target, tables={}),
+    return Creation(
+        schema=schema,
+        name=resources.mounter.mounted(schema).target.name.logical,
+        route=configuration.routes.target,
+        layout=layout,
         shared=configuration.routes.may_share(schema.name) and not schema.own_target,
         kept=configuration.on_occupied is OnOccupied.KEEP and not schema.own_target,
         logged=resources.copy_log is not None,
-        layout=layout,
     )
 
 
@@ -223,14 +218,10 @@ def _attempt(step: CopyChunk, place: CopyPlace, way: ReadWay) -> ReadChunk:
         last = batch[-1] if batch else last
         documents += len(batch)
         size += sum(map(len, batch))
-    after = _before(step.copied_from) if place.creation.filled_in_place else reader.after
+    after = step.copied_from.ts.previous() if place.creation.filled_in_place else reader.after
     copied = CopiedChunk(after=after, until=reader.until, documents=documents, bytes=size)
     failpoint.reach("chunk_loaded", step.schema.name.db)
     return ReadChunk(range=read, copied=copied, receipts=place.loader.finish(), read_after=reader.after)
-
-
-def _before(position: Position) -> ClusterTime:
-    return position.ts.previous()
 
 
 def _ahead(batches: Iterator[list[bytes]]) -> Iterator[list[bytes]]:

@@ -6,9 +6,10 @@ If rows came first, the target would create the table without its options. While
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported, TargetOccupied
 from changefeed.records.ddl import Observation, ObservedTable
 from changefeed.table import TableName, TableSchema
@@ -20,10 +21,7 @@ from sink.ddl import (
     DownstreamDdl,
     DropIndexes,
     DropTables,
-    Routing,
-    ShardTable,
     create_copy,
-    index_copy,
     names_of,
     shard_copy,
 )
@@ -34,12 +32,12 @@ from sink.sink import DocumentLoader
 class Creation:
     """`shared`: the target's table may also hold other tables of the source, by the routes. `kept`: it may hold rows from before the changefeed, which stay."""
 
-    create: CreateTable
-    shard: ShardTable | None
-    key_index: CreateIndexes | None
-    """The source's index of the shard key: without it the target would make one with a name of its own."""
-    indexes: CreateIndexes
-    shared: bool
+    schema: TableSchema
+    name: TableName
+    route: Callable[[TableName], TableName | None]
+    layout: TableLayout | None = None
+    """As which it is sharded at the target."""
+    shared: bool = False
     kept: bool = False
     logged: bool = False
     """There is no table, only messages about one."""
@@ -50,34 +48,12 @@ class Creation:
         return self.shared or self.kept or self.logged
 
     @property
-    def name(self) -> TableName:
-        return self.create.name
+    def create(self) -> CreateTable:
+        return create_copy(self.schema, self.name, self.route)
 
     @property
     def bucketed(self) -> bool:
         return "timeseries" in self.create.options.decode()
-
-
-def creation_of(
-    schema: TableSchema,
-    name: TableName,
-    routing: Routing,
-    *,
-    shared: bool = False,
-    kept: bool = False,
-    logged: bool = False,
-    layout: TableLayout | None = None,
-) -> Creation:
-    """`layout`: as which the table is sharded at the target."""
-    return Creation(
-        create=create_copy(schema, name, routing),
-        shard=None if layout is None else shard_copy(name, layout),
-        key_index=None if layout is None else _key_index(schema, name, layout),
-        indexes=index_copy(schema, name),
-        shared=shared,
-        kept=kept,
-        logged=logged,
-    )
 
 
 def prepare(creation: Creation, ddl: DdlApplier, loader: DocumentLoader, before: Observation, *, ours: bool) -> None:
@@ -142,18 +118,14 @@ def _make_anew(creation: Creation, ddl: DdlApplier) -> None:
             f"the table yourself and create the changefeed again with on_occupied: drop, or leave the table out"
         )
     _do(DropTables(names=(creation.name,)), ddl)
-    _create(creation, ddl)
+    _do(creation.create, ddl)
+    _shard(creation, ddl)
 
 
 def build_indexes(creation: Creation, ddl: DdlApplier) -> None:
     """Harmless when the indexes exist; takes as long as the target takes to read its table."""
-    if creation.indexes.indexes:
-        _do(creation.indexes, ddl)
-
-
-def _create(creation: Creation, ddl: DdlApplier) -> None:
-    _do(creation.create, ddl)
-    _shard(creation, ddl)
+    if creation.schema.indexes:
+        _do(CreateIndexes(name=creation.name, indexes=creation.schema.indexes), ddl)
 
 
 def _create_in_place(creation: Creation, ddl: DdlApplier, before: Observation) -> None:
@@ -164,16 +136,15 @@ def _create_in_place(creation: Creation, ddl: DdlApplier, before: Observation) -
 
 
 def _shard(creation: Creation, ddl: DdlApplier) -> None:
-    for step in (creation.key_index, creation.shard) if creation.shard is not None else ():
-        if step is not None:
-            _do(step, ddl)
+    if creation.layout is not None:
+        if (index := _key_index(creation.schema, creation.layout)) is not None:
+            _do(CreateIndexes(name=creation.name, indexes=(index,)), ddl)
+        _do(shard_copy(creation.name, creation.layout), ddl)
 
 
 def _drop_unique_indexes(creation: Creation, present: ObservedTable, ddl: DdlApplier) -> None:
     indexes = [index.decode() for index in present.indexes]
-    kept = (
-        creation.shard.layout.key.decode() if creation.shard is not None and creation.shard.layout is not None else {}
-    )
+    kept = creation.layout.key.decode() if creation.layout is not None else {}
     unique = tuple(
         str(index["name"])
         for index in indexes
@@ -192,13 +163,14 @@ def _of_id(index: dict[str, object]) -> bool:
     return index["key"] == {"_id": 1} or "clustered" in index
 
 
-def _key_index(schema: TableSchema, name: TableName, layout: TableLayout) -> CreateIndexes | None:
+def _key_index(schema: TableSchema, layout: TableLayout) -> Document | None:
+    """The source's index of the shard key: without it the target would make one with a name of its own."""
     key = list(layout.key.decode().items())
     for index in schema.indexes:
         definition = index.decode()
         partial = {"partialFilterExpression", "sparse"} & definition.keys()
         if list(definition["key"].items())[: len(key)] == key and not partial and not _of_id(definition):
-            return CreateIndexes(name=name, indexes=(index,))
+            return index
     return None
 
 

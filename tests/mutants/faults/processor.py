@@ -54,7 +54,7 @@ PROCESSOR = (
     ),
     Fault(
         "a chunk counts as read from its copy's start only",
-        "after = _before(step.copied_from) if place.creation.filled_in_place else reader.after",
+        "after = step.copied_from.ts.previous() if place.creation.filled_in_place else reader.after",
         "after = reader.after",
     ),
     Fault(

@@ -37,11 +37,10 @@ from processor.copy.plan import (
 )
 from processor.copy.steps import CopyChunk
 from processor.copy.table_copy import TableCopy
-from processor.copy.target_table import Creation, build_indexes, creation_of, prepare
+from processor.copy.target_table import Creation, build_indexes, prepare
 from processor.task.copied_ranges import CopiedFilter, Overlap
 from processor.task.rows.mounter import Mounter
 from schema_store.versions import SchemaVersions
-from sink.ddl import Routing
 from sink.mongodb.connection import connect as connect_to_target
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
@@ -82,8 +81,7 @@ class Copying:
         stored = self.stored()
         self.checkpoint = stored.start if stored else reading.position
         self.schema = replace(self.schema, valid_from=self.checkpoint)
-        routing = Routing(route=lambda name: name, tables={self.schema.id: self.name})
-        self.creation: Creation = creation_of(self.schema, self.name, routing)
+        self.creation = Creation(schema=self.schema, name=self.name, route=lambda name: name)
         self.table = Mounter(SchemaVersions.of([self.schema]), lambda name: name, update_of).mounted(self.schema).target
         self.ddl = MongoDdlApplier(self.target, permit=permit)
 

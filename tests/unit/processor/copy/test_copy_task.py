@@ -20,16 +20,15 @@ from changefeed.table import TableId, TableName, TableSchema
 from processor.copy import copy_task
 from processor.copy.copy_task import CopyPlace, copy_chunk, slices
 from processor.copy.steps import CopyChunk, CopyStep, Prepare
-from processor.copy.target_table import creation_of, make_empty
+from processor.copy.target_table import Creation, make_empty
 from sink.blackhole import BlackholeDdlApplier
-from sink.ddl import Routing
 from sink.receipt import Receipt
 from source.tables.chunk_reader import Chunk, ReadWay, SnapshotLost
 
 START, READ, UNTIL = ClusterTime(100, 1), ClusterTime(110, 1), ClusterTime(112, 1)
 NAME = TableName("shop", "a")
 SCHEMA = TableSchema(id=TableId("a" * 32), name=NAME, valid_from=Position(START))
-CREATION = creation_of(SCHEMA, NAME, Routing(route=lambda name: name, tables={SCHEMA.id: NAME}))
+CREATION = Creation(schema=SCHEMA, name=NAME, route=lambda name: name)
 RANGE = KeyRange(lower=Document.of({"_id": 10}), upper=Document.of({"_id": 20}))
 STEP = CopyChunk(
     schema=SCHEMA,

@@ -20,8 +20,8 @@ from changefeed.table_layout import TableLayout, ZoneRange
 from devstack.mongodb.server import Client
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.served.router_server import RouterServer
-from processor.copy.target_table import build_indexes, creation_of, prepare
-from sink.ddl import CreateTable, Routing, ShardTable, shard_copy
+from processor.copy.target_table import Creation, build_indexes, prepare
+from sink.ddl import CreateTable, ShardTable, shard_copy
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.row import TargetTable
@@ -56,8 +56,7 @@ def prepared(client: Client, found: TableLayout | None, *indexes: dict[str, Any]
     """As the copy of a table begins."""
     specs = tuple(specification({"v": 2, **index}) for index in indexes)
     schema = TableSchema(id=TableId("ab" * 16), name=SOURCE, indexes=(_ID, *specs), valid_from=AT)
-    routing = Routing(route=lambda _: COPY, tables={schema.id: SOURCE})
-    creation = creation_of(schema, COPY, routing, layout=found, kept=kept)
+    creation = Creation(schema=schema, name=COPY, route=lambda _: COPY, layout=found, kept=kept)
     applier = MongoDdlApplier(client, permit=permit)
     table = TargetTable(id=schema.id, source=SOURCE, name=COPY)
     for _ in range(2):
