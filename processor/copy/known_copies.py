@@ -89,7 +89,10 @@ class KnownCopies:
         parts = view.group(self._layout.copy_parts(self._id, table))
         decoded = self._known.get(table)
         if decoded is None or decoded.record is not record or decoded.parts is not parts:
-            copy = read_copy(view, self._layout, self._id, table)
+            copy = None
+            if record is not None:
+                ordered = [decode(CopyPart, part) for _, part in sorted(parts.items())]
+                copy = TableCopy.from_records(decode(CopyRecord, record), ordered)
             decoded = self._known[table] = _KnownCopy(record, parts, copy)
             if copy is not None:
                 pace = self._paces.get(table)
@@ -117,34 +120,19 @@ class KnownCopies:
             self._paces.pop(table, None)
 
     def written(self, table: TableId, copy: TableCopy) -> list[Op]:
-        return copy_written(self._layout, self._id, table, copy)
+        """Writes a copy that begins, ends or restarts. Parts are written before the record that refers to them, and deleted after it."""
+        layout, id = self._layout, self._id
+        record = Put(layout.copy(id, table), encode(copy.record))
+        if not copy.record.chunks:
+            return [record, DeletePrefix(layout.copy_parts(id, table))]
+        parts = [Put(layout.copy_part(id, table, number), encode(part)) for number, part in enumerate(copy.parts())]
+        return [*parts, record]
 
     def part_written(self, table: TableId, copy: TableCopy, part: int) -> Op:
-        return part_written(self._layout, self._id, table, copy, part)
+        """To be written after `copy.with_chunk(...)`: one small value, however many chunks there are."""
+        return Put(self._layout.copy_part(self._id, table, part), encode(copy.part(part)))
 
     def forgotten(self, table: TableId) -> list[Op]:
         """Removes the copy of a table that has ended. If the table comes back, it is copied as a new one."""
         layout, id = self._layout, self._id
         return [Delete(layout.copy(id, table)), DeletePrefix(layout.copy_parts(id, table))]
-
-
-def read_copy(view: View, layout: Layout, id: ChangefeedId, table: TableId) -> TableCopy | None:
-    record = view.get(layout.copy(id, table))
-    if record is None:
-        return None
-    parts = sorted(view.group(layout.copy_parts(id, table)).items())
-    return TableCopy.from_records(decode(CopyRecord, record), [decode(CopyPart, kv) for _, kv in parts])
-
-
-def copy_written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy) -> list[Op]:
-    """Writes a copy that begins, ends or restarts. Parts are written before the record that refers to them, and deleted after it."""
-    record = Put(layout.copy(id, table), encode(copy.record))
-    if not copy.record.chunks:
-        return [record, DeletePrefix(layout.copy_parts(id, table))]
-    parts = [Put(layout.copy_part(id, table, number), encode(part)) for number, part in enumerate(copy.parts())]
-    return [*parts, record]
-
-
-def part_written(layout: Layout, id: ChangefeedId, table: TableId, copy: TableCopy, part: int) -> Op:
-    """To be written after `copy.with_chunk(...)`: one small value, however many chunks there are."""
-    return Put(layout.copy_part(id, table, part), encode(copy.part(part)))

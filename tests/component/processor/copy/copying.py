@@ -23,8 +23,8 @@ from changefeed.table import TableName
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import Layout, decode
-from processor.copy import known_copies as copy_store
 from processor.copy.copy_task import CopyPlace, copy_chunk
+from processor.copy.known_copies import KnownCopies
 from processor.copy.plan import (
     Begin,
     BuildIndexes,
@@ -76,6 +76,7 @@ class Copying:
         self.source, self.target = connect(self.source_uri), connect_to_target(self.target_uri)
         self.etcd = EtcdClient(EtcdConfig(endpoints=(self.etcd_endpoint,)))
         self.layout = Layout(self.prefix.strip("/"))
+        self.known = KnownCopies(ID, self.layout)
         reading = read_catalog(self.source, self.name.__eq__)
         [self.schema] = reading.tables
         stored = self.stored()
@@ -143,7 +144,7 @@ class Copying:
                 self.source[self.name.db]["__other"].update_one({"_id": 0}, {"$inc": {"n": 1}}, upsert=True)
 
     def record(self, copy: TableCopy) -> None:
-        for op in copy_store.copy_written(self.layout, ID, self.schema.id, copy):
+        for op in self.known.written(self.schema.id, copy):
             self.etcd.txn((), [op])
 
     def step(self, copy: TableCopy, range: KeyRange, not_before: Position) -> CopyChunk:
@@ -167,7 +168,7 @@ class Copying:
         )
         read = copy_chunk(self.step(copy, range, not_before), place)
         copy, number = copy.with_chunk(read.range, read.copied), copy.number_from(range.lower)
-        self.etcd.txn((), [copy_store.part_written(self.layout, ID, self.schema.id, copy, copy.part_of(number))])
+        self.etcd.txn((), [self.known.part_written(self.schema.id, copy, copy.part_of(number))])
         self.on_chunk(number)
         return copy
 
