@@ -35,6 +35,7 @@ from processor.followed_schemas import FollowedSchemas
 from processor.following import Following, Orders
 from processor.job_contexts import JobContexts
 from processor.job_runs import Commits, JobRuns, ProcessorSession
+from processor.lanes.apart_lane import SlowLane
 from processor.lanes.lane_plan import unhurried
 from processor.lanes.lanes import LaneJob, Lanes
 from processor.lanes.windows import WindowLimits
@@ -180,19 +181,22 @@ class ChangefeedProcessor:
             self._following = self._following.begun(job, now=now)
             named = {table for table in job.own_windows if job.of(table)}
             copied = self._copies.ranges(named)
+            lane = self._following.lanes.lane_of(job)
+            pace = lane.pace if lane is not None else self._following.paces.of(job)
+            sink = lane.sink if isinstance(lane, SlowLane) else None
             spec = JobSpec(
                 attempt=self._jobs.attempt(default=bool(job.tables)),
                 job=replace(job, tables=frozenset()),
                 default=bool(job.tables),
                 held=held,
                 copied=copied,
-                density=self._following.pace_of(job).density,
+                density=pace.density,
                 repairs=self._repairs_in(job, stored),
-                alone=limited or self._following.lanes.lane_of(job) is not None,
+                alone=limited or lane is not None,
                 history=stored.orders.barrier.history,
                 limit_share=share,
-                sink_share=self._following.sink_share(job),
-                settled=self._following.settled(job),
+                sink_share=sink.share if sink is not None else 1.0,
+                settled=sink is not None and sink.settled,
             )
             self._jobs.begin_window(spec, self._context_for(stored, default=bool(job.tables)))
 

@@ -36,7 +36,6 @@ from changefeed.table import TableId
 from processor.lanes.apart_lane import ApartLane, SlowLane, SuspectLane
 from processor.lanes.lane_plan import LaneLimits, Paces, plan
 from processor.lanes.lanes import LaneJob, Lanes
-from processor.lanes.windows import Pace
 from processor.task.job import JobOutcome
 
 FIRST_PAUSE = timedelta(milliseconds=500)
@@ -153,7 +152,7 @@ class Following:
 
     def in_the_way(self, orders: Orders, number: int) -> bool:
         """Whether a running job has a table that is to be stopped, or to leave."""
-        job = self.job(number)
+        job = self.lanes.job(number)
         return any(job.of(table) for table in self.lanes.leaving | orders.stops.keys())
 
     def may_look(self, orders: Orders, *, now: float) -> bool:
@@ -208,25 +207,6 @@ class Following:
     def counted(self, outcome: JobOutcome) -> Following:
         """Rows are counted whether the job succeeded or failed."""
         return replace(self, rows=self.rows.plus(RowCounts.of(outcome.rows.tally)))
-
-    def job(self, number: int) -> LaneJob:
-        """The running job."""
-        [job] = [job for job in self.lanes.running if job.number == number]
-        return job
-
-    def pace_of(self, job: LaneJob) -> Pace:
-        apart = self.lanes.lane_of(job)
-        return apart.pace if apart is not None else self.paces.of(job)
-
-    def sink_share(self, job: LaneJob) -> float:
-        """For which part of the time the job may keep the sink busy."""
-        lane = self.lanes.lane_of(job)
-        return lane.sink.share if isinstance(lane, SlowLane) else 1.0
-
-    def settled(self, job: LaneJob) -> bool:
-        """Whether nothing is to be learned soon for the share of the job's lane."""
-        lane = self.lanes.lane_of(job)
-        return isinstance(lane, SlowLane) and lane.sink.settled
 
     def moved(self, places: Mapping[TableId, Position], orders: Orders) -> Following:
         """Moves the checkpoints of tables as their initial copy requires. No job has these tables. A leaving table stays marked as leaving."""

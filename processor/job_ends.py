@@ -47,7 +47,7 @@ def succeeded(
     slow_seconds: float = float("inf"),
 ) -> Following:
     """A successful job clears a passing error. Its unsettled tables keep their checkpoint."""
-    whole = following.job(number)
+    whole = following.lanes.job(number)
     job = whole if outcome.ended is None else whole.cut(outcome.ended)
     finished = Finished(
         window=job.scan,
@@ -118,7 +118,7 @@ def failed(following: Following, number: int, error: ErrorReport, *, now: float,
 
     `of_a_task`: the error comes from the job's tasks, not from this process or from Spark.
     """
-    job = following.job(number)
+    job = following.lanes.job(number)
     windows = {table: window for table in following.lanes.tables if (window := job.of(table)) is not None}
     following = replace(following, lanes=slow_lane_moved(following.lanes, job, now).failed(number))
     if error.table is not None and error.table in following.lanes.tables and error.lasting:

@@ -202,7 +202,7 @@ def _running_job(attempt: str, task: RunningTask, following: Following, orders: 
 
 
 def _names_in(spec: JobSpec, lanes: Lanes, versions: SchemaVersions) -> dict[TableId, TableName]:
-    job = next(job for job in lanes.running if job.number == spec.job.number)
+    job = lanes.job(spec.job.number)
     tables = sorted(table for table in lanes.tables & (job.tables | job.own_windows.keys()) if job.of(table))
     found = ((table, versions.at(table, lanes.checkpoint_of(table))) for table in tables)
     return {table: schema.name for table, schema in found if schema is not None}

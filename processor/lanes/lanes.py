@@ -235,8 +235,13 @@ class Lanes:
         job, ended = self._ended(number)
         return _compacted(_replaying(ended, job, default=job is self.default_job))
 
-    def _ended(self, number: int) -> tuple[LaneJob, Lanes]:
+    def job(self, number: int) -> LaneJob:
+        """The running job."""
         [job] = [job for job in self.running if job.number == number]
+        return job
+
+    def _ended(self, number: int) -> tuple[LaneJob, Lanes]:
+        job = self.job(number)
         running = tuple(other for other in self.running if other is not job)
         default_job = None if job is self.default_job else self.default_job
         return job, replace(self, running=running, default_job=default_job)

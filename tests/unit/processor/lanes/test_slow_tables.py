@@ -9,10 +9,17 @@ import pytest
 from changefeed.position import Window
 from changefeed.table import TableId
 from processor import job_ends
-from processor.lanes.apart_lane import FIRST, STILL_SECONDS
+from processor.lanes.apart_lane import FIRST, STILL_SECONDS, SlowLane
+from processor.lanes.lanes import LaneJob
 from processor.task.job import JobOutcome
 from sink.row import WriteResult
 from tests.unit.processor.deciding_node import WINDOWS, A, B, Node, assignment, at, orders
+
+
+def share_of(node: Node, job: LaneJob) -> float:
+    lane = node.following.lanes.lane_of(job)
+    assert isinstance(lane, SlowLane)
+    return lane.sink.share
 
 
 def test_a_table_that_cannot_keep_up_does_not_set_the_pace_of_the_others() -> None:
@@ -64,12 +71,12 @@ def test_a_slow_table_leaves_the_sink_to_the_others_as_far_as_they_wait_for_it()
             for job in node.tick(orders(second, given)):
                 if job.of(A):
                     slow, began_at = job, node.now
-            assert slow is None or node.following.sink_share(slow) < 1
+            assert slow is None or share_of(node, slow) < 1
             node.now += 0.1
             for job in [job for job in node.following.lanes.running if job is not slow]:
                 node.succeed(job, took=0.1, waits=1, waited=waited if slow else 0.002, b=0.05)
         assert slow is not None
-        share = node.following.sink_share(slow)
+        share = share_of(node, slow)
         node.succeed(slow, took=3.0, a=3.0)
         return share, began_at
 
@@ -118,7 +125,7 @@ def test_a_table_that_writes_alone_holds_up_the_tables_that_will_write() -> None
     node.succeed(job, took=3.0, a=2.9)
     assert node.apart() == [{"a"}]
     rest, slow = node.tick(orders(103, given.assignment))
-    assert (rest.of(A), node.following.sink_share(slow)) == (None, 1.0), "nobody has waited so far"
+    assert (rest.of(A), share_of(node, slow)) == (None, 1.0), "nobody has waited so far"
 
 
 def test_a_slow_table_that_is_behind_the_others_holds_them_up_though_their_rows_are_not_reached() -> None:
@@ -131,7 +138,7 @@ def test_a_slow_table_that_is_behind_the_others_holds_them_up_though_their_rows_
     assert node.apart() == [{"a"}]
     rest, slow = node.tick(orders(107, given))
     assert (rest.of(A), rest.of(B)) == (None, Window(at(105), at(107)))
-    assert node.following.sink_share(slow) == FIRST
+    assert share_of(node, slow) == FIRST
 
 
 def test_the_only_table_of_a_job_holds_up_nobody() -> None:
