@@ -70,7 +70,7 @@ class ChangefeedProcessor:
         sink = open_sink(self._configuration, life=life)
         self._copies = TableCopies(id, session.layout, session.setup.lanes, apart=sink.every_change)
         self._copies_written = False
-        self._schemas = FollowedSchemas(id, session.layout)
+        self._schemas = FollowedSchemas()
         self._contexts = JobContexts(id, life, session)
         self._jobs = RunningJobs(session, JobRuns(session, self._open_commits(sink)), self._log)
         self._repaired: set[str] = set()

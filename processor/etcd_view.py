@@ -55,6 +55,9 @@ class ProcessorView:
     def tables(self) -> Iterable[TableSchema]:
         return [stored.record for stored in self.bases.values()]
 
+    def base(self, table: TableId) -> TableSchema | None:
+        return self.bases[table].record if table in self.bases else None
+
 
 def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: NodeId) -> ProcessorView | None:
     """None until the owner has started the changefeed."""

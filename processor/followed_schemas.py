@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
-from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableId, TableSchema
 from coordination.decoded import StoredRecord
-from coordination.layout import Layout, child
 from processor.etcd_view import ProcessorView
 from processor.lanes.lanes import Lanes
 from schema_store.schema_base import NO_BASE, SchemaBase
@@ -25,9 +22,7 @@ _MANY = 1_000
 class FollowedSchemas:
     """For the processor's thread."""
 
-    def __init__(self, id: ChangefeedId, layout: Layout) -> None:
-        self._id = id
-        self._layout = layout
+    def __init__(self) -> None:
         self._store = SchemaStore()
         self._strangers = Strangers()
         self._records: Mapping[str, StoredRecord[DdlRecord]] = {}
@@ -54,7 +49,7 @@ class FollowedSchemas:
         if not self._bases or len(changed) > _MANY + len(stored.bases) // 4 or (floor is not None and since < floor):
             self._store = SchemaStore.from_records(stored.tables(), records)
         elif changed or gone:
-            self._store = before.with_bases(changed, gone, partial(self._base_schema, stored), records)
+            self._store = before.with_bases(changed, gone, stored.base, records)
         else:
             self._store = before.take(records)
         self._records, self._bases = stored.records, stored.bases
@@ -71,10 +66,6 @@ class FollowedSchemas:
         interrupted = versions.interrupted(self._strangers.tables | changed)
         checkpoints = {table: lanes.checkpoint_of(table) for table in interrupted}
         return {table: at for table, at in checkpoints.items() if versions.at(table, at) is None}
-
-    def _base_schema(self, stored: ProcessorView, table: TableId) -> TableSchema | None:
-        base = stored.bases.get(child(self._layout.schema(self._id, table), self._layout.schemas(self._id)))
-        return base.record if base is not None else None
 
 
 @dataclass(frozen=True, slots=True)
