@@ -33,22 +33,28 @@ NOTHING_SEEN = Observation(tables={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepare:
-    """`before`: what the task sees at the target."""
+class TableStep:
+    """`size`: how it shares a task."""
 
     schema: TableSchema
+    size: StepSize = StepSize.BRIEF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare(TableStep):
+    """Its schema begins where the copy does. `before`: what the task sees at the target."""
+
     ours: bool
     before: Observation = NOTHING_SEEN
     brief: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyChunk:
+class CopyChunk(TableStep):
     """`not_before`: the table's checkpoint. `copied_from`: where its copy began. `divide_after`: seconds, if the chunk may be divided. `fresh`:
     nothing was ever loaded for the table since it was prepared.
     """
 
-    schema: TableSchema
     range: KeyRange
     whole: bool
     not_before: Position
@@ -66,20 +72,18 @@ class CopyChunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexTable:
+class IndexTable(TableStep):
     """`copied_from`: where the copy began that ends with it, `at`: where it is complete."""
 
-    schema: TableSchema
     copied_from: Position
     at: Position
     brief: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MakeEmpty:
+class MakeEmpty(TableStep):
     """`at`: where its copy begins again. `first_from`: where its first copy would have begun, if no step has been carried out for that."""
 
-    schema: TableSchema
     at: Position
     first_from: Position | None = None
     brief: bool = False
@@ -102,16 +106,6 @@ CopyAnswers: TypeAlias = Sequence[CopyAnswer | ErrorReport]
 """One answer for each of a task's first steps, in order. The remaining steps were not started."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedStep:
-    """A step of one table. `at`: the position that the step is for."""
-
-    table: TableId
-    step: CopyStep
-    at: Position
-    size: StepSize
-
-
 def steps_of(
     action: CopyAction,
     copy: TableCopy | None,
@@ -120,18 +114,18 @@ def steps_of(
     divide_after: int,
     *,
     fresh: bool,
-) -> Iterator[PlannedStep]:
+) -> Iterator[CopyStep]:
     """`divide_after`: seconds after which a chunk is divided where it has been read to. `fresh`: nothing was loaded since the table was prepared."""
     table = inputs.table
     match action:
         case Begin(at):
             schema = _schema(schemas, table, at)
-            ours = copy is not None or schema.own_target
-            yield PlannedStep(table, Prepare(schema=schema, ours=ours), at, StepSize.BRIEF)
+            yield Prepare(schema=schema, ours=copy is not None or schema.own_target)
         case CopyChunks(numbers) if copy is not None:
             for number in numbers:
-                step = CopyChunk(
+                yield CopyChunk(
                     schema=_schema(schemas, table, inputs.checkpoint),
+                    size=size_of_next(copy) if copy.may_divide(number) else StepSize.ANY,
                     range=copy.chunks[number],
                     whole=copy.record.whole,
                     not_before=read_not_before(inputs),
@@ -140,15 +134,12 @@ def steps_of(
                     brief=copy.brief,
                     fresh=fresh and copy.small,
                 )
-                size = size_of_next(copy) if copy.may_divide(number) else StepSize.ANY
-                yield PlannedStep(table, step, copy.start, size)
         case BuildIndexes(at) if copy is not None:
-            index = IndexTable(schema=_schema(schemas, table, at), copied_from=copy.start, at=at, brief=copy.brief)
-            yield PlannedStep(table, index, at, StepSize.SMALL if copy.small else StepSize.ANY)
+            schema, size = _schema(schemas, table, at), StepSize.SMALL if copy.small else StepSize.ANY
+            yield IndexTable(schema=schema, size=size, copied_from=copy.start, at=at, brief=copy.brief)
         case Empty(at):
             first_from = max(inputs.checkpoint, inputs.start) if copy is None else None
-            empty = MakeEmpty(schema=_before(schemas, table, at), at=at, first_from=first_from)
-            yield PlannedStep(table, empty, at, StepSize.BRIEF)
+            yield MakeEmpty(schema=_before(schemas, table, at), at=at, first_from=first_from)
         case _:
             return
 
@@ -159,20 +150,22 @@ def size_of_next(copy: TableCopy | None) -> StepSize:
     return StepSize.SMALL if copy.small else StepSize.CHUNK
 
 
-def copy_after(copy: TableCopy | None, planned: PlannedStep, answer: CopyAnswer) -> TableCopy:
-    match planned.step, answer:
+def copy_after(copy: TableCopy | None, step: CopyStep, answer: CopyAnswer) -> TableCopy:
+    match step, answer:
         case Prepare(), Division():
             before = copy if copy is not None and copy.stage is not CopyStage.DONE else None
-            return TableCopy.planned(planned.at, answer.bounds, whole=answer.whole, size=answer.size, before=before)
+            return TableCopy.planned(
+                step.schema.valid_from, answer.bounds, whole=answer.whole, size=answer.size, before=before
+            )
         case CopyChunk(), ReadChunk() if copy is not None:
             return copy.with_chunk(answer.range, answer.copied)
         case IndexTable(), None if copy is not None:
             return copy.done()
         case MakeEmpty(), None:
-            return TableCopy.restarting(planned.at, copy)
+            return TableCopy.restarting(step.at, copy)
         case _:
             raise InvariantError(
-                f"copy step {type(planned.step).__name__}: expected the answer of its kind, observed {answer!r}"
+                f"copy step {type(step).__name__}: expected the answer of its kind, observed {answer!r}"
             )
 
 

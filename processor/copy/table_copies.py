@@ -42,7 +42,6 @@ from processor.copy.steps import (
     CopyChunk,
     CopyStep,
     MakeEmpty,
-    PlannedStep,
     Prepare,
     ReadChunk,
     copy_after,
@@ -79,7 +78,7 @@ class CopyTick:
 class _Begun:
     """A started step. `place`: its index among the steps of its task."""
 
-    step: PlannedStep
+    step: CopyStep
     task: Future[CopyAnswers]
     place: int
 
@@ -89,13 +88,13 @@ class _Round:
     """What the tables in copy share in one tick. `gathered`: tiny ones that may catch up, once none is left (`brief_left`) that is not copied."""
 
     around: CopySurroundings
-    sharing: TaskSharing[PlannedStep]
-    calmly: TaskSharing[PlannedStep]
+    sharing: TaskSharing[CopyStep]
+    calmly: TaskSharing[CopyStep]
     beside: dict[TableId, bool] = field(default_factory=dict)
     gathered: dict[TableId, Position] = field(default_factory=dict)
     brief_left: bool = False
 
-    def tasks(self, *, beside: bool) -> TaskSharing[PlannedStep]:
+    def tasks(self, *, beside: bool) -> TaskSharing[CopyStep]:
         return self.calmly if beside else self.sharing
 
 
@@ -190,7 +189,7 @@ class TableCopies:
         round.brief_left |= left
         tasks = round.tasks(beside=schema.own_target)
         room = tasks.room(size_of_next(copy))
-        begun = [begun.step.step for begun in self._begun.get(table, ())]
+        begun = [begun.step for begun in self._begun.get(table, ())]
         inputs = inputs_of(copy, schema, around, begun, room)
         (self._uncleared.add if inputs.others else self._uncleared.discard)(table)
         action = decide(copy, inputs)
@@ -211,7 +210,7 @@ class TableCopies:
         behind = barrier.position.ts.seconds - checkpoint.ts.seconds
         return table not in barrier.held and behind <= self._limits.copy_follows_after
 
-    def _waits(self, copy: TableCopy | None, table: TableId, tasks: TaskSharing[PlannedStep]) -> bool:
+    def _waits(self, copy: TableCopy | None, table: TableId, tasks: TaskSharing[CopyStep]) -> bool:
         """Whether nothing can begin for the table: of many small ones, most wait in most ticks."""
         if copy is not None and copy.complete:
             return False
@@ -232,23 +231,23 @@ class TableCopies:
             case Finish() if copy is not None:
                 tick.ops += self.known.written(table, copy.done())
 
-    def _begin(self, sharing: TaskSharing[PlannedStep], submit: Submit, now: float) -> None:
+    def _begin(self, sharing: TaskSharing[CopyStep], submit: Submit, now: float) -> None:
         for steps in sharing.tasks():
-            task = submit([step.step for step in steps])
+            task = submit(steps)
             self.known.task_begins(now)
             for place, step in enumerate(steps):
-                self._begun.setdefault(step.table, []).append(_Begun(step, task, place))
-                if isinstance(step.step, CopyChunk):
-                    self._fresh.discard(step.table)
+                self._begun.setdefault(step.schema.id, []).append(_Begun(step, task, place))
+                if isinstance(step, CopyChunk):
+                    self._fresh.discard(step.schema.id)
                     if step.size in (StepSize.CHUNK, StepSize.ANY):
-                        self.known.chunk_begins(step.table, now)
+                        self.known.chunk_begins(step.schema.id, now)
 
     def _tasks(self) -> set[Future[CopyAnswers]]:
         return {each.task for begun in self._begun.values() for each in begun}
 
     def _running_beside(self) -> int:
         begun = (each for of_table in self._begun.values() for each in of_table)
-        return len({each.task for each in begun if not each.task.done() and each.step.step.schema.own_target})
+        return len({each.task for each in begun if not each.task.done() and each.step.schema.own_target})
 
     def _take(self, table: TableId, copy: TableCopy | None, tick: CopyTick, now: float) -> bool:
         """Collects the finished steps of a table. Returns whether anything is to be written: finished chunks of the same part are one write."""
@@ -256,7 +255,7 @@ class TableCopies:
         parts: set[int] = set()
         for begun in [begun for begun in self._begun.get(table, []) if begun.task.done()]:
             self._begun[table].remove(begun)
-            step, answers = begun.step.step, begun.task.result()
+            step, answers = begun.step, begun.task.result()
             if isinstance(step, CopyChunk) and step.fresh and _not_begun(begun.place, answers):
                 self._fresh.add(table)
             for answer in answers[begun.place : begun.place + 1]:
@@ -274,7 +273,7 @@ class TableCopies:
                 if isinstance(step, Prepare):
                     self._fresh.add(table)
                 if isinstance(step, MakeEmpty):
-                    tick.moved[table] = begun.step.at
+                    tick.moved[table] = step.at
         if copy is not None:
             ops += [self.known.part_written(table, copy, part) for part in sorted(parts)]
         if not self._begun.get(table):

@@ -32,8 +32,8 @@ PROCESSOR = (
     ),
     Fault(
         "a chunk that is tried again counts as the first",
-        "                if isinstance(step.step, CopyChunk):\n                    self._fresh.discard(step.table)\n",
-        "                if isinstance(step.step, CopyChunk):\n",
+        "                if isinstance(step, CopyChunk):\n                    self._fresh.discard(step.schema.id)\n",
+        "                if isinstance(step, CopyChunk):\n",
         tests=("tests/unit/processor/copy/test_copied_tables.py",),
     ),
     Fault(
