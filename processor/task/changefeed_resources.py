@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 
 from changefeed.capture import Capture
-from changefeed.config.configuration import OnOccupied
-from changefeed.config.uri import ConnectionUri
+from changefeed.config.configuration import Configuration, OnOccupied
 from changefeed.event import RowType
 from changefeed.records.requests import ChangefeedInfo
 from changefeed.table import TableId, TableName, TableSchema
@@ -29,17 +28,12 @@ from source.columns import Columns, columns_of
 from source.source import RowCapture, TaskSource
 
 
-@dataclass(frozen=True, slots=True)
-class Uris:
-    source: ConnectionUri
-    sink: ConnectionUri
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ends:
     """Source and sink of a changefeed, as they are open now."""
 
-    uris: Uris
+    asked: Configuration
+    """As the changefeed's user wrote it. A run does not outlive a change of its URIs, and its permit ends with it."""
     source: TaskSource
     connection: Closable | None
     """What the process keeps open of the sink (`kept_connection`)."""
@@ -62,7 +56,7 @@ class ChangefeedResources:
         self._asked = asked
         self._buckets: dict[str, SharedBucket] = {}
         as_written = configuration.model_copy(
-            update={"sink": ends.uris.sink}
+            update={"sink": ends.asked.sink}
         )  # the URI in a context may lack its options
         self.sink = open_sink(as_written, context.secret_files, kept=ends.connection, life=context.life, permit=permit)
         reading = read_options(configuration)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,7 +45,6 @@ class StallWatch:
     def __init__(self, *, every: float = _EVERY_SECONDS) -> None:
         self._every = every
         self._task: _Task | None = None
-        self._begun = threading.Event()
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -53,25 +53,19 @@ class StallWatch:
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="stall-watch", daemon=True)
             self._thread.start()
-        self._begun.set()
         try:
             yield
         finally:
             self._task = None
 
     def _watch(self) -> None:
-        pause = threading.Event()
         while True:
-            self._begun.wait()
-            pause.wait(self._every)
+            time.sleep(self._every)
             self.look()
 
     def look(self) -> None:
         task = self._task
         if task is None:
-            self._begun.clear()
-            if self._task is not None:  # it has begun meanwhile
-                self._begun.set()
             return
         frame = sys._current_frames().get(task.thread)  # noqa: SLF001 - documented, for tools like this one
         row, table, at = _standing(frame)

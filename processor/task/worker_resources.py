@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from changefeed.capture import Capture
+from changefeed.config.configuration import Configuration
 from changefeed.errors import FencedError, InvariantError
 from changefeed.records.requests import ChangefeedInfo
 from coordination import failpoint
@@ -28,7 +29,7 @@ from coordination.etcd.protocol import EtcdConfig
 from coordination.layout import decode
 from credentials.clients import Closable, Renewed
 from processor.lanes.apart_lane import rest_after
-from processor.task.changefeed_resources import ChangefeedResources, Ends, Uris
+from processor.task.changefeed_resources import ChangefeedResources, Ends
 from processor.task.job import ContextBase, JobContext
 from processor.task.permit import TaskPermit
 from processor.task.stall_watch import StallWatch
@@ -137,22 +138,17 @@ class WorkerResources:
         resources = self._kept.pop(shared.key, None)
         if resources is None:
             context = shared.load({kept.context.base_key: kept.context.base for kept in self._kept.values()})
-            uris = self._uris(context)
-            self._forget(context, uris)
+            asked = self._asked(context).configuration
+            self._forget(context, asked)
         else:
-            context, uris = resources.context, resources.ends.uris
-        source, connection = self._source(context, uris), self._sink_connection(context, uris)
+            context, asked = resources.context, resources.ends.asked
+        source, connection = self._source(context, asked), self._sink_connection(context, asked)
         if resources is None or not resources.ends.open(source, connection):
-            ends = Ends(uris=uris, source=source, connection=connection)
+            ends = Ends(asked=asked, source=source, connection=connection)
             resources = ChangefeedResources(context, ends, self.permit, self._turns, partial(self._asked, context))
             _make_lasting()
         self._kept[shared.key] = resources
         return resources
-
-    def _uris(self, context: JobContext) -> Uris:
-        """As the changefeed's user wrote them. A run does not outlive a change of them, and its permit ends with it."""
-        configuration = self._asked(context).configuration
-        return Uris(configuration.source, configuration.sink)
 
     def _asked(self, context: JobContext) -> ChangefeedInfo:
         found = self._etcd(context.fence.etcd).get(context.info_key)
@@ -160,30 +156,30 @@ class WorkerResources:
             raise FencedError(f"{context.info_key}: expected a changefeed, found none; its tasks end")
         return decode(ChangefeedInfo, found)
 
-    def _forget(self, newer: JobContext, uris: Uris) -> None:
+    def _forget(self, newer: JobContext, asked: Configuration) -> None:
         """Forgets the changefeed's older context, the least recently used contexts, and connections that no context uses."""
         kept = {
             key: resources for key, resources in self._kept.items() if resources.context.changefeed != newer.changefeed
         }
         self._kept = dict(list(kept.items())[-_MOST_CONTEXTS + 1 :])
-        used = [(each.context.capture, each.ends.uris) for each in self._kept.values()] + [(newer.capture, uris)]
+        used = [(each.context.capture, each.ends.asked) for each in self._kept.values()] + [(newer.capture, asked)]
         for place in self._sources.keys() - {(each.source.reference, capture) for capture, each in used}:
             self._sources.pop(place).close()
         for reference in self._sinks.keys() - {each.sink.reference for _, each in used}:
             if (connection := self._sinks.pop(reference)) is not None:
                 connection.close()
 
-    def _source(self, context: JobContext, uris: Uris) -> Source:
-        place = uris.source.reference, context.capture
+    def _source(self, context: JobContext, asked: Configuration) -> Source:
+        place = asked.source.reference, context.capture
         if place not in self._sources:
             open_by_capture = partial(open_source, capture=context.capture)
-            self._sources[place] = Renewed(uris.source, open_by_capture, context.secret_files)
+            self._sources[place] = Renewed(asked.source, open_by_capture, context.secret_files)
         return self._sources[place].get()
 
-    def _sink_connection(self, context: JobContext, uris: Uris) -> Closable | None:
-        reference = uris.sink.reference
+    def _sink_connection(self, context: JobContext, asked: Configuration) -> Closable | None:
+        reference = asked.sink.reference
         if reference not in self._sinks:
-            self._sinks[reference] = kept_connection(uris.sink, context.secret_files)
+            self._sinks[reference] = kept_connection(asked.sink, context.secret_files)
         connection = self._sinks[reference]
         return connection.get() if connection is not None else None
 
