@@ -75,6 +75,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         if other != node and stored.record.tables and view.get(layout.node(other)) is not None
     }
     records = reader.group(DdlRecord, view, layout.ddls(id))
+    stragglers = reader.group(Straggler, view, layout.stragglers(id))
     orders = Orders(
         life=barrier.create_rev,
         running=status.record.lifecycle.running and status.record.tables != (),
@@ -84,7 +85,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         barrier_rev=barrier.mod_rev,
         assignment=assigned.record if assigned else Assignment(),
         assignment_rev=assigned.mod_rev if assigned else 0,
-        stops=_stops(reader, view, layout, id),
+        stops={TableId(table): stored.mod_rev for table, stored in stragglers.items() if stored.record.stopped},
     )
     return ProcessorView(
         configuration=status.record.as_found(info.record.configuration),
@@ -98,8 +99,3 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: No
         repairs=reader.group(RepairRequest, view, layout.repairs(id)),
         others=others,
     )
-
-
-def _stops(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Mapping[TableId, int]:
-    stragglers = reader.group(Straggler, view, layout.stragglers(id))
-    return {TableId(table): stored.mod_rev for table, stored in stragglers.items() if stored.record.stopped}

@@ -139,7 +139,8 @@ class Following:
         if not waiting:
             return replace(self, lanes=lanes, entries=assignment.tables, assignment_rev=orders.assignment_rev)
         before = {table: self.entries[table] for table in waiting if table in self.entries}
-        return replace(self, lanes=lanes, entries=_shards(assignment.tables).but(before))
+        tables = assignment.tables if isinstance(assignment.tables, Shards) else Shards(assignment.tables)
+        return replace(self, lanes=lanes, entries=tables.but(before))
 
     def wanted(self, orders: Orders) -> bool:
         """Whether what is running may go on."""
@@ -225,10 +226,8 @@ class Following:
             return self
         error = error if error.lasting or error.code == TableUnknown.code else replace(error, table=None)
         failures = self.trouble.failures + 1 if self.trouble and not error.passes_at_once else 1
-        pause = pause_after(failures)
-        passing = error.retryable or error.code == FencedError.code
-        trouble = Trouble(error=error, failures=failures, retry_at=now + pause.total_seconds() if passing else None)
-        return replace(self, trouble=trouble)
+        retry_at = None if error.lasting else now + pause_after(failures).total_seconds()
+        return replace(self, trouble=Trouble(error=error, failures=failures, retry_at=retry_at))
 
     def table_failed(self, table: TableId, error: ErrorReport) -> Following:
         """The error is the table's alone: the others go on at once."""
@@ -312,7 +311,3 @@ def slow_lane_moved(lanes: Lanes, job: LaneJob, now: float) -> Lanes:
     """A window of a slow lane begins or ends."""
     lane = lanes.lane_of(job)
     return lanes.with_lane(lane, replace(lane, moved_at=now)) if isinstance(lane, SlowLane) else lanes
-
-
-def _shards(entries: Mapping[TableId, AssignedTable]) -> Shards[AssignedTable]:
-    return entries if isinstance(entries, Shards) else Shards(entries)

@@ -58,12 +58,6 @@ class Rate:
         documents = _MOST if self.documents is None else max(1, int(self.documents * seconds))
         return Amount(documents=documents, bytes=_MOST if self.bytes is None else max(1, int(self.bytes * seconds)))
 
-    def times(self, share: float) -> Rate:
-        return Rate(
-            documents=None if self.documents is None else self.documents * share,
-            bytes=None if self.bytes is None else self.bytes * share,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:

@@ -185,20 +185,19 @@ def _held(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent) -> CopyActi
     if copy is not None and copy.stage is CopyStage.RESTART and copy.start == ddl.position:
         return MoveCheckpoint(ddl.position)
     going = copy is not None and copy.stage is CopyStage.COPYING
-    over = inputs.ends
-    if copy is not None and going and copy.complete and copy.upto < ddl.position and not over:
+    if copy is not None and going and copy.complete and copy.upto < ddl.position and not inputs.ends:
         return _copying(copy, inputs)
     if inputs.running:
         return Wait()
     stands = copy is not None and going and copy.stands
-    if over and (stands or not inputs.index_to_come):
+    if inputs.ends and (stands or not inputs.index_to_come):
         return EndCopy(ddl.position)
-    return _survived(copy, inputs, ddl) if copy is not None and stands else _made(copy, inputs, ddl, over=over)
+    return _survived(copy, inputs, ddl) if copy is not None and stands else _made(copy, inputs, ddl)
 
 
-def _made(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent, *, over: bool) -> CopyAction:
+def _made(copy: TableCopy | None, inputs: CopyInputs, ddl: DdlEvent) -> CopyAction:
     """The DDL needs the target's table, which may be missing."""
-    first = copy is None and inputs.others and (over or _goes_on(inputs, ddl))
+    first = copy is None and inputs.others and (inputs.ends or _goes_on(inputs, ddl))
     return Begin(max(inputs.checkpoint, inputs.start)) if first else Empty(ddl.position)
 
 

@@ -15,7 +15,6 @@ from pyspark import Broadcast
 from changefeed.errors import PipelineUnavailable
 from changefeed.lifecycle import ErrorReport
 from changefeed.position import Window
-from changefeed.table import TableId
 from coordination import failpoint
 from processor.copy.copy_task import run_copy_steps
 from processor.copy.steps import CopyAnswers, CopyChunk, CopyStep
@@ -25,7 +24,7 @@ from processor.spark.spark_watch import SparkWatch
 from processor.spark.stays import Stays
 from processor.task.job import ContextBase, JobContext, JobOutcome, JobSpec, together
 from processor.task.rows.division import divided_tables
-from processor.task.wide_window import ShuffledBlob, apply_bucket, divide_tables, read_slice
+from processor.task.wide_window import apply_bucket, divide_tables, read_slice
 from processor.task.window_task import look_around, replicate_window
 
 
@@ -201,7 +200,7 @@ class Pipeline:
         parts = self._spark.run_shuffled(
             group,
             range(len(cuts)),
-            partial(_read, handle, spec, cuts, buckets, divided),
+            partial(read_slice, handle, spec, cuts, buckets, divided),
             buckets,
             partial(apply_bucket, handle, spec, in_order=not divided),
             partial(divide_tables, buckets) if divided else None,
@@ -217,9 +216,3 @@ def _group(context: JobContext, attempt: str) -> Group:
 def _shared(step: CopyChunk, executors: int) -> CopyChunk:
     """Executors know nothing of each other: each has an equal part of its node's share."""
     return replace(step, limit_share=step.limit_share / executors)
-
-
-def _read(
-    handle: BroadcastContext, spec: JobSpec, cuts: list[Window], buckets: int, divided: tuple[TableId, ...], number: int
-) -> Iterator[ShuffledBlob]:
-    return read_slice(handle, spec, number, cuts, buckets, divided)

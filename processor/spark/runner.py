@@ -105,7 +105,8 @@ class SparkRunner:
     def run_one(self, group: Group, task: Callable[[], T]) -> T:
         """Runs one task in one stage: the fastest kind of Spark job."""
         with self._job(group):
-            [answer] = self._single().mapPartitions(partial(_alone, _RELEASE, task)).collect()
+            assert self._one is not None
+            [answer] = self._one.mapPartitions(partial(_alone, _RELEASE, task)).collect()
             return answer
 
     def run_shuffled(
@@ -208,15 +209,11 @@ class SparkRunner:
             "(spark.executor.cores, spark.executor.memory, and spark.cores.max of all nodes together)"
         )
 
-    def _single(self) -> RDD[int]:
-        assert self._one is not None
-        return self._one
-
     def _started(self) -> SparkContext:
         with self._lock:
             if self._stopped:
                 raise PipelineUnavailable("Spark has been stopped with its node")
-            if self._context is not None and _ended(self._context):
+            if self._context is not None and (_dead(self._context) or _stopped(self._context)):
                 _log.error("spark_died", jvm="dead" if _dead(self._context) else "alive")
                 _bury(self._context)
                 self._context = None
@@ -275,10 +272,6 @@ def _bury(context: SparkContext) -> None:
         context.stop()  # the first call fails since the JVM is dead, the second cleans up in this process
     if _dead(context):
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - there is no other way to get another JVM
-
-
-def _ended(context: SparkContext) -> bool:
-    return _dead(context) or _stopped(context)
 
 
 def _stopped(context: SparkContext) -> bool:
@@ -343,20 +336,17 @@ def _bucket(key: tuple[int, ...]) -> int:
     return key[0]
 
 
-class _translated:  # noqa: N801 - reads as a function
+@contextmanager
+def _translated(doing: Group | str) -> Iterator[None]:
     """Translates errors of Spark itself to `PipelineUnavailable`. Tasks return their own errors.
 
     Every exception is translated, since PySpark raises unexpected ones when a JVM dies: even an UnboundLocalError was seen.
     """
-
-    def __init__(self, doing: Group | str) -> None:
-        self._doing = doing
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, SluiceError):
-            if not isinstance(error, _FAILURES):
-                _log.error("spark_stumbled", doing=str(self._doing), exc_info=error)
-            raise PipelineUnavailable(f"Spark, {self._doing}: {cause_of(error)}") from error
+    try:
+        yield
+    except SluiceError:
+        raise
+    except Exception as error:
+        if not isinstance(error, _FAILURES):
+            _log.exception("spark_stumbled", doing=str(doing))
+        raise PipelineUnavailable(f"Spark, {doing}: {cause_of(error)}") from error

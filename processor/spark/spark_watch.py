@@ -65,10 +65,6 @@ class SparkWatch:
         report = ErrorReport.of(error, datetime.now(UTC))
         self._change(lambda fitness, now: fitness.failed(report, now))
 
-    def _probe_failed(self, error: SluiceError) -> None:
-        report = ErrorReport.of(error, datetime.now(UTC))
-        self._change(lambda fitness, now: fitness.probe_failed(report, now))
-
     def _change(self, step: Callable[[Fitness, float], Fitness]) -> None:
         with self._lock:
             before, self._fitness = self._fitness, step(self._fitness, time.monotonic())
@@ -100,7 +96,8 @@ class SparkWatch:
         except SluiceError as error:
             if not self._stopping.is_set():
                 _log.warning("spark_probe_failed", error=str(error))
-                self._probe_failed(error)
+                report = ErrorReport.of(error, datetime.now(UTC))
+                self._change(lambda fitness, now: fitness.probe_failed(report, now))
         else:
             self.ran()
         finally:

@@ -150,10 +150,6 @@ class Switchboard:
         self._expected: dict[bytes, tuple[bytes, Callable[[Channel], None]]] = {}
         threading.Thread(target=self._listen, name="switchboard", daemon=True).start()
 
-    @property
-    def address(self) -> str:
-        return f"{self._host}:{self._port}"
-
     def expect(self, dialled: Callable[[Channel], None]) -> Call:
         """`dialled` is called at most once, in a thread of the switchboard."""
         call = Call(self._host, self._port, secrets.token_bytes(_NAME_BYTES), secrets.token_bytes(_MAC_BYTES))

@@ -27,7 +27,7 @@ from typing import Protocol
 import structlog
 
 from changefeed.config.written_values import RateLimit
-from changefeed.errors import InvariantError, RetryableError
+from changefeed.errors import RetryableError
 from processor.rate import Amount, Rate, TokenBucket
 
 _LOOK_EVERY = 2.0
@@ -61,7 +61,7 @@ class Limiter:
         self,
         limit: FollowedLimit,
         share: float,
-        bucket: Callable[[], Bucket],
+        bucket: Callable[[], Bucket] | None,
         *,
         permit: Callable[[], object],
         monotonic: Callable[[], float] = time.monotonic,
@@ -74,7 +74,7 @@ class Limiter:
         self._permit = permit
         self._monotonic = monotonic
         self._pause = pause
-        self._bucket = bucket() if limit.at_begin is not None else None
+        self._bucket = bucket() if bucket is not None and limit.at_begin is not None else None
 
     def parts(self, documents: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         """The documents of a batch, in parts that may be written when they are handed out."""
@@ -104,7 +104,7 @@ class Limiter:
 
     def _at_once(self, seconds: float) -> Amount | None:
         rate = self._rate()
-        return None if rate is None else rate.times(self._share).part(seconds)
+        return None if rate is None else rate.part(seconds * self._share)
 
     def _rate(self) -> Rate | None:
         now = self._monotonic()
@@ -131,11 +131,7 @@ def _fitting(documents: Sequence[bytes], begin: int, most: Amount | None) -> tup
     return end, size
 
 
-def _no_bucket() -> Bucket:
-    raise InvariantError("a bucket of a limiter without a limit: expected no use of it, observed one")
-
-
-UNLIMITED = Limiter(FollowedLimit(None, lambda: None), 1.0, _no_bucket, permit=lambda: None)
+UNLIMITED = Limiter(FollowedLimit(None, lambda: None), 1.0, None, permit=lambda: None)
 
 
 _STATE = struct.Struct("<3d")

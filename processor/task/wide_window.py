@@ -45,7 +45,7 @@ _LAST_ORIGIN = 1 << 31
 
 
 def read_slice(
-    shared: Shared, spec: JobSpec, number: int, cuts: Sequence[Window], buckets: int, divided: Sequence[TableId] = ()
+    shared: Shared, spec: JobSpec, cuts: Sequence[Window], buckets: int, divided: Sequence[TableId], number: int
 ) -> Iterator[ShuffledBlob]:
     """The events of a slice in order, packed. Equal keys go to one bucket, and memory holds at most one chunk for each bucket."""
     all_buckets = buckets + len(divided)
@@ -124,7 +124,7 @@ def _divided(
 def divide_tables(buckets: int, chunks: Iterable[ShuffledBlob]) -> Iterator[ShuffledBlob]:
     """An error of this stage comes first in every bucket. Events of a divided table after a slice's error or early end are dropped."""
     try:
-        for bucket, records in groupby(chunks, key=_bucket_of):
+        for bucket, records in groupby(chunks, key=lambda chunk: chunk[0][0]):
             if bucket < buckets:
                 yield from records
                 continue
@@ -178,7 +178,3 @@ def apply_bucket(
             return applier.outcome
 
     return answered(shared, spec, work)
-
-
-def _bucket_of(chunk: ShuffledBlob) -> int:
-    return chunk[0][0]

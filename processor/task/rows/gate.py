@@ -44,7 +44,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.tables.filter import Filter, TableFilter
 from changefeed.errors import InvariantError, SluiceError, SourceUnsupported, TableUnknown
 from changefeed.event import RowType
-from changefeed.position import Position, Window
+from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, view_id
 from processor.lanes.lanes import LaneJob
 from processor.task.job import Held
@@ -208,16 +208,12 @@ class Gate:
         window = self._job.of(table)
         if window is None:
             return _NOTHING
-        return _EVERYTHING if window == self._scan else _span_of(window)
+        return _EVERYTHING if window == self._scan else (place(window.start), place(window.end))
 
 
 def _copied_anew(following: TableSchema | None) -> bool:
     """DDLs of Sluice's own stand at times without a place in them; no event's own position is one."""
     return following is not None and (following.own_target or not following.valid_from.token)
-
-
-def _span_of(window: Window) -> _Span:
-    return place(window.start), place(window.end)
 
 
 def place(position: Position) -> _Place:

@@ -30,7 +30,7 @@ from zlib import crc32
 
 from changefeed.config.configuration import OrderBy
 from changefeed.documents.row_key import row_key
-from changefeed.table import TableId, TableSchema
+from changefeed.table import TableSchema
 from sink.dependence import Dependence
 
 
@@ -95,14 +95,10 @@ class TableRoute:
     @classmethod
     def of(cls, schema: TableSchema, order_by: OrderBy) -> TableRoute:
         whole = order_by is OrderBy.TABLE or (order_by is OrderBy.AUTO and dependent(schema))
-        return cls(table_seed(schema.id), whole)
+        return cls(crc32(schema.id.encode()), whole)
 
     def bucket(self, document_key: bytes, buckets: int) -> int:
         return (self.seed if self.whole else crc32(row_key(document_key), self.seed)) % buckets
-
-
-def table_seed(table: TableId) -> int:
-    return crc32(table.encode())
 
 
 BLOB_BYTES = 256 * 1024

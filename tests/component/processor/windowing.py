@@ -141,7 +141,7 @@ class Windowing:
         chunks = _shuffled(
             chunk
             for number in range(len(cuts))
-            for chunk in read_slice(self.shared, spec, number, cuts, buckets, divided)
+            for chunk in read_slice(self.shared, spec, cuts, buckets, divided, number)
         )
         if divided:
             parts = [[chunk for chunk in chunks if chunk[0][0] % buckets == bucket] for bucket in range(buckets)]

@@ -114,8 +114,8 @@ PROCESSOR = (
     ),
     Fault(
         "a permanent error is tried again in the same run",
-        "retry_at=now + pause.total_seconds() if passing else None)",
-        "retry_at=now + pause.total_seconds())",
+        "retry_at = None if error.lasting else now + pause_after(failures).total_seconds()",
+        "retry_at = now + pause_after(failures).total_seconds()",
     ),
     Fault(
         "a task's permit is counted from etcd's answer",

@@ -99,7 +99,7 @@ def main(way: str, etcd: str, source: str, sink: str, database: str, start: str,
     if way == "narrow":
         outcome = replicate_window(shared, spec)
     else:
-        outcome = apply_bucket(shared, spec, _shuffled(read_slice(shared, spec, 0, [window], 1)))
+        outcome = apply_bucket(shared, spec, _shuffled(read_slice(shared, spec, [window], 1, (), 0)))
     if outcome.error is not None:
         raise SystemExit(f"{outcome.error.code}: {outcome.error.message}")
     largest = _largest_resident()

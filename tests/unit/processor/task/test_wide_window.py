@@ -99,7 +99,7 @@ def test_a_slice_that_stopped_ends_each_bucket_there(worker: Worker) -> None:
 
 def test_a_slice_that_cannot_be_read_says_so_to_each_bucket(worker: Worker) -> None:
     worker.error = SinkUnavailable("no worker")
-    blobs = list(read_slice(None, SPEC, 3, [WINDOW], 2, [TABLE]))  # type: ignore[arg-type]  # as above
+    blobs = list(read_slice(None, SPEC, [WINDOW], 2, [TABLE], 3))  # type: ignore[arg-type]  # as above
     assert [(bucket, slice) for (bucket, slice, _, _), _ in blobs] == [(0, 3), (1, 3), (2, 3)]
     assert [content.code for _, content in blobs if isinstance(content, ErrorReport)] == ["sink_unavailable"] * 3
 
