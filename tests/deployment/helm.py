@@ -61,6 +61,14 @@ class Chart:
     def render(self, values: Manifest, kubernetes: str = "1.33") -> list[Manifest]:
         return self._asked(f"template {kubernetes}", values).manifests
 
+    def panels(self, values: Manifest) -> list[dict[str, Any]]:
+        """Of the dashboard."""
+        [dashboard] = [
+            each["data"]["sluice.json"] for each in self.render(values) if "sluice.json" in each.get("data", {})
+        ]
+        found: list[dict[str, Any]] = json.loads(dashboard)["panels"]
+        return found
+
     def notes(self, values: Manifest) -> str:
         return self._asked("notes", values).text
 

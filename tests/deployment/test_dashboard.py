@@ -18,8 +18,9 @@ from devstack.mongodb.server import Client
 from devstack.ports import free_port
 from devstack.sharded.cluster import ShardedCluster
 from tests.component.node.server_process import Server
-from tests.deployment.container_build import ROOT
 from tests.deployment.go_build import built
+from tests.deployment.helm import Chart, Recording
+from tests.deployment.values import GOOD
 from tests.until import until
 
 pytestmark = pytest.mark.kubernetes
@@ -111,5 +112,5 @@ def _create(node: Server, configuration: dict[str, Any]) -> None:
 
 
 def _queries() -> list[str]:
-    panels = json.loads((ROOT / "helm" / "sluice" / "files" / "dashboard.json").read_text())["panels"]
+    panels = Chart(Recording.read()).panels(GOOD["monitored"])
     return [target["expr"] for panel in panels for target in panel.get("targets", ())]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -46,13 +44,13 @@ def known() -> dict[str, set[str]]:
     return {name: labels for name, labels in found.items() if _NAME.fullmatch(name)}
 
 
-def test_the_dashboard_shows_what_there_is(known: dict[str, set[str]]) -> None:
-    for expression in _dashboard_expressions():
+def test_the_dashboard_shows_what_there_is(chart: Chart, known: dict[str, set[str]]) -> None:
+    for expression in _dashboard_expressions(chart):
         _assert_known(expression, known)
 
 
-def test_the_dashboard_shows_each_metric(known: dict[str, set[str]]) -> None:
-    shown = {name for expression in _dashboard_expressions() for name in _NAME.findall(expression)}
+def test_the_dashboard_shows_each_metric(chart: Chart, known: dict[str, set[str]]) -> None:
+    shown = {name for expression in _dashboard_expressions(chart) for name in _NAME.findall(expression)}
     assert {_SUFFIX.sub("", name) for name in shown} >= {
         _SUFFIX.sub("", name) for name in known if name.startswith("sluice_")
     }
@@ -125,9 +123,9 @@ def test_alerts_are_those_of_their_release(chart: Chart) -> None:
             assert labels.startswith('namespace="data",service="trial-sluice-metrics"')
 
 
-def test_panels_lie_side_by_side() -> None:
+def test_panels_lie_side_by_side(chart: Chart) -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in _dashboard()["panels"]:
+    for panel in chart.panels(GOOD["monitored"]):
         at = panel["gridPos"]
         cells = {(at["x"] + column, at["y"] + line) for column in range(at["w"]) for line in range(at["h"])}
         assert taken.isdisjoint(cells), panel["title"]
@@ -135,13 +133,8 @@ def test_panels_lie_side_by_side() -> None:
         taken |= cells
 
 
-def _dashboard() -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((ROOT / "helm" / "sluice" / "files" / "dashboard.json").read_text())
-    return read
-
-
-def _dashboard_expressions() -> list[str]:
-    return [target["expr"] for panel in _dashboard()["panels"] for target in panel.get("targets", ())]
+def _dashboard_expressions(chart: Chart) -> list[str]:
+    return [target["expr"] for panel in chart.panels(GOOD["monitored"]) for target in panel.get("targets", ())]
 
 
 def _alerts(chart: Chart) -> list[Manifest]:
