@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from changefeed.config.configuration import Configuration, OnOccupied, Ttl
-from changefeed.config.tables.pattern import TablePattern, around_star, covers, escaped, literal
-from changefeed.config.tables.routes import Route, Routes
+from changefeed.config.tables.pattern import TablePattern, covers
+from changefeed.config.tables.routes import Route, Routes, part_under
 from changefeed.errors import ConfigurationError
 from changefeed.printable import named
 from changefeed.records.requests import ChangefeedId
@@ -140,16 +140,5 @@ def _at_target(pattern: TablePattern, routes: Routes) -> list[TablePattern]:
 
 def _under(route: Route, pattern: TablePattern) -> TablePattern:
     return TablePattern(
-        _part(route.to.db, route.from_.db, pattern.db), _part(route.to.coll, route.from_.coll, pattern.coll)
+        part_under(route.to.db, route.from_.db, pattern.db), part_under(route.to.coll, route.from_.coll, pattern.coll)
     )
-
-
-def _part(given: str, taken: str, part: str) -> str:
-    if given == taken:
-        return part
-    if literal(given) is not None:
-        return given
-    (before, after), (new_before, new_after) = around_star(taken) or ("", ""), around_star(given) or ("", "")
-    head, tail = escaped(before), escaped(after)
-    between = part[len(head) : len(part) - len(tail)]
-    return f"{escaped(new_before)}{between}{escaped(new_after)}"

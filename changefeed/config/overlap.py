@@ -21,12 +21,12 @@ from changefeed.config.tables.pattern import (
     PatternList,
     PatternToken,
     TablePattern,
-    around_star,
-    escaped,
     glob,
     literal,
+    part_covers,
     tokens,
 )
+from changefeed.config.tables.routes import part_under
 from changefeed.table import TableName
 
 _ANYTHING = "example"
@@ -70,19 +70,8 @@ def _routed(wanted: str, taken: str, given: str) -> str | None:
     """A part of a pattern after a route. None if the route cannot match it."""
     if not any(common_texts(wanted, taken)):
         return None
-    if literal(given) is not None:
-        return given
-    if given == taken:
-        return wanted if literal(taken) is None else taken
-    before, after = around_star(taken) or ("", "")
-    new_before, new_after = around_star(given) or ("", "")
-    fixed, around = literal(wanted), around_star(wanted)
-    if fixed is not None:
-        return escaped(new_before + fixed[len(before) : len(fixed) - len(after)] + new_after)
-    inner = ("", "")
-    if around is not None and around[0].startswith(before) and around[1].endswith(after):
-        inner = around[0][len(before) :], around[1][: len(around[1]) - len(after)]
-    return f"{escaped(new_before + inner[0])}*{escaped(inner[1] + new_after)}"
+    follows = literal(taken) is None if given == taken else part_covers(taken, wanted)
+    return part_under(given, taken, wanted if follows else taken)
 
 
 def common_texts(one: str, other: str) -> Iterator[str]:

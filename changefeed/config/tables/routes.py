@@ -22,7 +22,7 @@ from functools import cached_property
 from pydantic import ConfigDict, Field, RootModel, field_validator, model_validator
 
 from changefeed.config.options import Mistake, Options
-from changefeed.config.tables.pattern import PatternList, TablePattern, around_star, covers, literal
+from changefeed.config.tables.pattern import PatternList, TablePattern, around_star, covers, escaped, literal, tokens
 from changefeed.errors import ConfigurationError
 from changefeed.table import TableName
 
@@ -91,6 +91,20 @@ def _filled_in(given: str, taken: str, name: str) -> str:
     before, after = around_star(taken) or ("", "")
     new_before, new_after = around_star(given) or ("", "")
     return name if given == taken else new_before + name[len(before) : len(name) - len(after)] + new_after
+
+
+def part_under(given: str, taken: str, part: str) -> str:
+    """The part of a pattern that matches what a rule makes of the names of `part`, all of which `taken` matches."""
+    if given == taken:
+        return part
+    if literal(given) is not None:
+        return given
+    (before, after), (new_before, new_after) = around_star(taken) or ("", ""), around_star(given) or ("", "")
+    known = tokens(part)
+    between = (
+        token.char if token.wildcard else escaped(token.char) for token in known[len(before) : len(known) - len(after)]
+    )
+    return f"{escaped(new_before)}{''.join(between)}{escaped(new_after)}"
 
 
 def _origin(given: str, taken: str, name: str) -> str | _Origin:

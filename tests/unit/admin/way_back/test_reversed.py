@@ -47,6 +47,13 @@ def test_sides_routes_and_patterns_are_exchanged() -> None:
     assert list(unlike(there, back, tables("shop.orders", "shop.items", "shop.tmp_1", "crm.people"))) == []
 
 
+def test_a_sign_that_a_pattern_may_escape_and_need_not_is_one_sign_of_a_name() -> None:
+    routes = [{"from": "shop.a!*", "to": "shop.b*"}]
+    patterns = {"tables": ["shop.a!c*", "shop.a\\!d*"]}
+    back = reversed_configuration(configured(filter=patterns, routes=routes), _BACK)
+    assert list(map(str, back.filter.tables)) == ["shop.bc*", "shop.bd*"]
+
+
 _PARTS = st.sampled_from(["shop", "crm", "shop_1", "tmp_a", "orders"])
 
 
