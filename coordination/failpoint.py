@@ -1,11 +1,10 @@
-"""`reach`: failpoints, the places between two critical steps at which a test kills or pauses a process.
+"""`reach`: failpoints, the places between two critical steps at which a test kills or holds a process.
 
-    SLUICE_FAILPOINTS="ddl_applied/drop=kill ddl_released=pause:/tmp/go window_begins=hold:/tmp/holds"
+    SLUICE_FAILPOINTS="ddl_applied/drop=kill window_begins=hold:/tmp/holds"
 
-`reach("ddl_applied", "drop", "shop")` in the code then kills the process like `kill -9`. A pause creates the file `/tmp/go.reached`
-and waits until `/tmp/go` exists. A hold can be set and removed while the process runs: while `/tmp/holds/window_begins/shop` exists, a
-process that reaches the point with the subject `shop` adds a line to `/tmp/holds/window_begins/shop.reached` and waits. Without the
-variable `reach` does nothing. This is decided when the module is imported.
+`reach("ddl_applied", "drop", "shop")` in the code then kills the process like `kill -9`. A hold can be set and removed while the process
+runs: while `/tmp/holds/window_begins/shop` exists, a process that reaches the point with the subject `shop` adds a line to
+`/tmp/holds/window_begins/shop.reached` and waits. Without the variable `reach` does nothing. This is decided when the module is imported.
 """
 
 from __future__ import annotations
@@ -32,30 +31,17 @@ def parse(text: str) -> dict[str, Action]:
         verb, _, file = wanted.partition(":")
         if verb == "kill" and not file:
             actions[point] = _kill
-        elif verb == "pause" and file:
-            actions[point] = _pause_until(Path(file))
         elif verb == "hold" and file:
             actions[point] = _hold_while(Path(file) / point)
         else:
             raise ConfigurationError(
-                [
-                    f"{VARIABLE}: found {entry!r}; write point=kill, point=pause:/path/of/a/file or point=hold:/path/of/a/directory"
-                ]
+                [f"{VARIABLE}: found {entry!r}; write point=kill or point=hold:/path/of/a/directory"]
             )
     return actions
 
 
 def _kill(_: Sequence[str]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _pause_until(file: Path) -> Action:
-    def pause(_: Sequence[str]) -> None:
-        Path(f"{file}.reached").touch()
-        while not file.exists():
-            time.sleep(_LOOK_AGAIN_SECONDS)
-
-    return pause
 
 
 def _hold_while(directory: Path) -> Action:

@@ -10,6 +10,12 @@ from changefeed.records.ddl import DdlState
 from tests.component.owner.conftest import Cluster
 
 
+def _hold(place: Path) -> Path:
+    place.parent.mkdir()
+    place.touch()
+    return place
+
+
 def test_a_killed_owner_is_followed_when_its_lease_is_over(cluster: Cluster, database: str) -> None:
     ttl = 3.0
     cluster.start_owner("o1", ttl=ttl)
@@ -57,14 +63,14 @@ def test_an_owner_asked_through_etcd_resigns_and_ends_its_term(cluster: Cluster)
 def test_an_owner_ends_though_a_ddl_of_its_own_is_still_under_way(
     cluster: Cluster, database: str, tmp_path: Path
 ) -> None:
-    go = tmp_path / "go"
-    cluster.start_owner("o1", ttl=60.0, failpoints=f"ddl_applied/create=pause:{go}")
+    hold = _hold(tmp_path / "ddl_applied" / "create")
+    cluster.start_owner("o1", ttl=60.0, failpoints=f"ddl_applied=hold:{tmp_path}")
     cluster.stand()
     feed = cluster.create("f", database)
     with cluster.processor():
         cluster.until(lambda: cluster.began(feed))
         cluster.source[database].create_collection("orders")
-        cluster.until(Path(f"{go}.reached").exists)
+        cluster.until(Path(f"{hold}.reached").exists)
         cluster.owners["o1"].send_signal(signal.SIGTERM)
         assert cluster.died("o1") == 0
         cluster.start_owner("o2")
@@ -76,9 +82,9 @@ def test_a_frozen_owner_that_wakes_up_writes_nothing_and_sends_nothing(
     cluster: Cluster, database: str, tmp_path: Path
 ) -> None:
     """It is frozen between the record of a DDL as executing and its command. It resumes after the other owner has done that DDL and the next."""
-    go = tmp_path / "go"
+    hold = _hold(tmp_path / "ddl_executing_recorded" / "drop")
     source, target = cluster.source[database], cluster.target[f"{database}_to"]
-    cluster.start_owner("o1", ttl=2.0, failpoints=f"ddl_executing_recorded/drop=pause:{go}")
+    cluster.start_owner("o1", ttl=2.0, failpoints=f"ddl_executing_recorded=hold:{tmp_path}")
     cluster.stand()
     cluster.start_owner("o2")
     cluster.stand()
@@ -89,14 +95,14 @@ def test_a_frozen_owner_that_wakes_up_writes_nothing_and_sends_nothing(
         cluster.until(lambda: cluster.settled(feed, 1))
         epoch = cluster.epoch()
         source["orders"].drop()
-        cluster.until(Path(f"{go}.reached").exists)
+        cluster.until(Path(f"{hold}.reached").exists)
         cluster.until(lambda: cluster.ddls(feed)[-1].state is DdlState.EXECUTING)
         cluster.owners["o1"].send_signal(signal.SIGSTOP)
         cluster.until(lambda: cluster.owner() == "o2")
         cluster.until(lambda: cluster.settled(feed, 2))
         source.create_collection("orders")
         cluster.until(lambda: cluster.settled(feed, 3))
-        go.touch()
+        hold.unlink()
         cluster.owners["o1"].send_signal(signal.SIGCONT)
         assert cluster.died("o1") == 0
     assert target.list_collection_names() == ["orders"]
@@ -108,9 +114,9 @@ def test_a_frozen_owner_that_wakes_up_writes_nothing_and_sends_nothing(
 
 
 def test_a_slow_ddl_holds_its_table_and_nothing_else(cluster: Cluster, database: str, tmp_path: Path) -> None:
-    go = tmp_path / "go"
+    hold = _hold(tmp_path / "ddl_applied" / "createIndexes")
     source, target = cluster.source[database], cluster.target[f"{database}_to"]
-    cluster.start_owner("o1", failpoints=f"ddl_applied/createIndexes=pause:{go}")
+    cluster.start_owner("o1", failpoints=f"ddl_applied=hold:{tmp_path}")
     feed = cluster.create("f", database)
     with cluster.processor() as processor:
         cluster.until(lambda: cluster.began(feed))
@@ -118,7 +124,7 @@ def test_a_slow_ddl_holds_its_table_and_nothing_else(cluster: Cluster, database:
         source.create_collection("fast")
         cluster.until(lambda: cluster.settled(feed, 2) and len(cluster.assigned(feed)) == 2)
         source["slow"].create_index("code", unique=True)
-        cluster.until(Path(f"{go}.reached").exists)
+        cluster.until(Path(f"{hold}.reached").exists)
         [held] = cluster.until(lambda: cluster.held(feed))
         place = cluster.held(feed)[held]
         others = [cluster.next_barrier(feed).position for _ in range(3)]
@@ -131,5 +137,5 @@ def test_a_slow_ddl_holds_its_table_and_nothing_else(cluster: Cluster, database:
         places = processor.places(feed)
         assert places.pop(held) == place
         assert all(other > place for other in places.values())
-        go.touch()
+        hold.unlink()
         cluster.until(lambda: cluster.settled(feed, 5) and not cluster.held(feed))

@@ -32,17 +32,6 @@ def test_other_points_are_passed(failpoints: str) -> None:
     assert (passed.returncode, passed.stdout) == (0, b"alive\n")
 
 
-def test_a_pause_says_that_it_was_reached_and_ends_when_its_file_is_there(tmp_path: Path) -> None:
-    pause = failpoint.parse(f"applied=pause:{tmp_path}/go")["applied"]
-    paused = threading.Thread(target=pause, args=[()], daemon=True)
-    paused.start()
-    while not (tmp_path / "go.reached").exists():
-        assert paused.is_alive()
-    (tmp_path / "go").touch()
-    paused.join(10)
-    assert not paused.is_alive()
-
-
 def test_a_hold_stops_its_subject_for_as_long_as_it_is_there_and_no_other(tmp_path: Path) -> None:
     hold = failpoint.parse(f"applied=hold:{tmp_path}")["applied"]
     on, reached = tmp_path / "applied" / "shop", tmp_path / "applied" / "shop.reached"
@@ -62,7 +51,7 @@ def test_a_hold_stops_its_subject_for_as_long_as_it_is_there_and_no_other(tmp_pa
     hold(["drop", "shop"])
 
 
-@pytest.mark.parametrize("wrong", ["applied", "applied=explode", "applied=pause", "applied=kill:now", "applied=hold"])
+@pytest.mark.parametrize("wrong", ["applied", "applied=explode", "applied=kill:now", "applied=hold"])
 def test_what_cannot_be_done_is_refused(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match="point=kill"):
         failpoint.parse(wrong)
