@@ -1,6 +1,6 @@
 """`SourceWatch`: what a tick learns of a changefeed's source: the DDLs that were shown since the last one, and what is lost there.
 
-`OplogGuard`, `lost_tables`, `loss_of`: whether the source still has what has not been replicated, and for how much longer.
+`check`, `lost_tables`, `loss_of`: whether the source still has what has not been replicated, and for how much longer.
 
     position of         90   95   91   96
     the oplog begins at 93                     the first and the third are lost, alone: the others go on
@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -66,36 +66,6 @@ def check(changefeed: str, checkpoint: Position, window: OplogWindow) -> OplogLe
         for name, oldest_ts in window.parts.items()
     }
     return OplogLeft(left=left, scarce=left < window.span * _SMALL_SHARE, shards=shards)
-
-
-class OplogGuard:
-    """Looks every ten seconds. An error of looking is only logged: the changefeed itself does not need the bounds of the oplog."""
-
-    def __init__(self, changefeed: str, background: Background, read: Callable[[], OplogWindow | None]) -> None:
-        self._changefeed = changefeed
-        self._read = read
-        self._log = _log.bind(changefeed=changefeed)
-        self._look = Chore[OplogWindow | None](
-            background, "oplog", _EVERY_SECONDS, logged(self._log.warning, "oplog_window_unknown")
-        )
-        self.left: OplogLeft | None = None
-
-    @property
-    def window(self) -> OplogWindow | None:
-        """The oplog as it was last seen. None behind mongos."""
-        return self._look.answer
-
-    def look(self, checkpoint: Position) -> HistoryLost | None:
-        """Return the loss at the tick that finds it. Never waits."""
-        if not self._look.tick(self._read) or self.window is None:
-            return None
-        try:
-            self.left = check(self._changefeed, checkpoint, self.window)
-        except HistoryLost as lost:
-            return lost
-        if self.left.scarce:
-            self._log.warning("oplog_window_scarce", left_seconds=self.left.left.total_seconds())
-        return None
 
 
 def lost_tables(known: OwnerView, progress: TableProgress, window: OplogWindow | None) -> dict[TableId, HistoryLost]:
@@ -207,13 +177,14 @@ class SourceWatch:
         self._source = source
         self._background = background
         self._report = lifecycles.report
-        self._guard = OplogGuard(id, background, source.oplog_window)
+        self._id = id
+        self._log = _log.bind(changefeed=id)
+        self._oplog = Chore[OplogWindow | None](
+            background, "oplog", _EVERY_SECONDS, logged(self._log.warning, "oplog_window_unknown")
+        )
         self._losses = source.losses(background)
-
-    @property
-    def oplog_left(self) -> OplogLeft | None:
+        self.oplog_left: OplogLeft | None = None
         """None until it is known."""
-        return self._guard.left
 
     def look(
         self, known: OwnerView, status: ChangefeedStatus, memory: OwnerMemory, also: Iterable[SluiceError | None]
@@ -234,7 +205,7 @@ class SourceWatch:
             errors += [*also, taken.error, memory.error, loss.error, nobody]
         else:
             memory.leave_feed()
-        lost = {**lost_tables(known, memory.progress, self._guard.window), **loss.lost}
+        lost = {**lost_tables(known, memory.progress, self._oplog.answer), **loss.lost}
         return Watched(
             resolved=resolved,
             errors=tuple(report(error) for error in errors if error is not None),
@@ -253,5 +224,17 @@ class SourceWatch:
     def _lost(self, known: OwnerView, status: ChangefeedStatus, memory: OwnerMemory) -> HistoryLost | None:
         """The changefeed's loss of its place, unless that concerns single tables."""
         assert status.checkpoint is not None
-        lost = self._guard.look(status.checkpoint)
-        return None if others_go_on(known, memory.progress, self._guard.window) else lost
+        lost = self._look_at_oplog(status.checkpoint)
+        return None if others_go_on(known, memory.progress, self._oplog.answer) else lost
+
+    def _look_at_oplog(self, checkpoint: Position) -> HistoryLost | None:
+        """Return the loss at the tick that finds it. An error of looking is only logged: the changefeed itself does not need the oplog's bounds."""
+        if not self._oplog.tick(self._source.oplog_window) or (window := self._oplog.answer) is None:
+            return None
+        try:
+            self.oplog_left = check(self._id, checkpoint, window)
+        except HistoryLost as lost:
+            return lost
+        if self.oplog_left.scarce:
+            self._log.warning("oplog_window_scarce", left_seconds=self.oplog_left.left.total_seconds())
+        return None
