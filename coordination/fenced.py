@@ -127,28 +127,15 @@ class FencedStore:
 
 def conflict(compares: Sequence[Compare], refused: Refused) -> str:
     """The expected and the observed state of each key whose compare failed."""
-    return "; ".join(
-        _mismatch(compare, refused.found[compare.key]) for compare in compares if not _holds(compare, refused)
-    )
-
-
-def _holds(compare: Compare, refused: Refused) -> bool:
-    return _observed(compare, refused.found[compare.key]) == compare.rev
-
-
-def _observed(compare: Compare, found: KeyValue | None) -> int:
-    if found is None:
-        return 0
-    return found.create_rev if isinstance(compare, CreateRevIs) else found.mod_rev
-
-
-def _mismatch(compare: Compare, found: KeyValue | None) -> str:
-    expected = f"unchanged since revision {compare.rev}" if compare.rev else "absent"
-    return (
-        f"{compare.key}: expected {expected}, found it at revision {_observed(compare, found)}"
-        if found
-        else (f"{compare.key}: expected {expected}, found it gone")
-    )
+    told = []
+    for compare in compares:
+        found, rev = refused.found[compare.key], 0
+        if found is not None:
+            rev = found.create_rev if isinstance(compare, CreateRevIs) else found.mod_rev
+        if rev != compare.rev:
+            expected = f"unchanged since revision {compare.rev}" if compare.rev else "absent"
+            told.append(f"{compare.key}: expected {expected}, found it {f'at revision {rev}' if found else 'gone'}")
+    return "; ".join(told)
 
 
 def compare_and_swap(etcd: Etcd, compares: Sequence[Compare], ops: Sequence[Op]) -> int:

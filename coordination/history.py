@@ -7,9 +7,7 @@ is put under a lease and goes with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
 
 from changefeed.records.history import HistoryEntry
 from changefeed.records.requests import ChangefeedId
@@ -24,11 +22,7 @@ _AT_ONCE = 20
 """How many old entries a new one takes away: one is enough, but for what an earlier release has left."""
 
 
-class _Keys(Protocol):
-    def keys(self, prefix: str) -> Sequence[str]: ...
-
-
-def entry_ops(keys: _Keys, layout: Layout, id: ChangefeedId, entry: HistoryEntry, salt: str) -> list[Op]:
+def entry_ops(keys: Etcd | FencedStore, layout: Layout, id: ChangefeedId, entry: HistoryEntry, salt: str) -> list[Op]:
     """`salt` tells entries of one microsecond by different writers apart."""
     group = layout.history(id, entry.kind)
     known = keys.keys(group)

@@ -22,7 +22,7 @@ A report of more is written so that each table is never shown further than it is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -106,10 +106,8 @@ class JoinedAssignment:
 
 
 def _assignment_of(
-    parts: Iterable[AssignmentPart], before: Assignment | None = None, gone: Iterable[AssignmentPart] = ()
+    parts: Collection[AssignmentPart], before: Assignment, gone: Collection[AssignmentPart]
 ) -> Assignment:
-    before = before or Assignment()
-    parts, gone = list(parts), list(gone)
     tables = dict(entry for part in parts for entry in part.tables())
     removed = {table for part in gone for table, _ in part.tables()} - tables.keys()
     leaving = before.leaving.difference(*(part.leaving for part in gone)).union(*(part.leaving for part in parts))
@@ -177,7 +175,6 @@ class JoinedReport:
 
     report: PositionReport | None = None
     _main: KeyValue | None = None
-    _value: PositionReport | None = None
     _source: KeyGroup = field(default_factory=KeyGroup)
     _parts: Mapping[str, ReportPart] = field(default_factory=dict)
 
@@ -189,9 +186,7 @@ class JoinedReport:
             keys = source.changed_since(self._source)
             parts = {key: part for key, part in self._parts.items() if key not in keys}
             parts |= {key: decode(ReportPart, source[key]) for key in keys if key in source}
-        return JoinedReport(
-            report=_joined(value, parts.values()), _main=main, _value=value, _source=source, _parts=parts
-        )
+        return JoinedReport(report=_joined(value, parts.values()), _main=main, _source=source, _parts=parts)
 
 
 def _joined(value: PositionReport, parts: Iterable[ReportPart]) -> PositionReport:

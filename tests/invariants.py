@@ -8,8 +8,8 @@ from changefeed.errors import InvariantError
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.status import ChangefeedStatus
-from owner.ddl.barrier import BarrierDecision, CheckpointOf
-from owner.ddl.stragglers import NOTHING, Waiting
+from owner.ddl.barrier import BarrierDecision
+from owner.ddl.stragglers import NOTHING, CheckpointOf, Waiting
 from processor.lanes.lanes import Lanes
 
 

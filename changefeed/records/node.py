@@ -6,7 +6,7 @@ An assignment and a report stand under the changefeed and the node.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import NewType
@@ -97,12 +97,7 @@ class RowCounts:
         return cls(skipped=tally.skipped, repaired=tally.repaired, rejected=tally.rejected, applied=applied)
 
     def plus(self, other: RowCounts) -> RowCounts:
-        return RowCounts(
-            skipped=self.skipped + other.skipped,
-            repaired=self.repaired + other.repaired,
-            rejected=self.rejected + other.rejected,
-            applied=self.applied + other.applied,
-        )
+        return RowCounts(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,17 +21,14 @@ Rules, in order of precedence:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, held_by
 from changefeed.table import TableId
-from owner.ddl.stragglers import NOTHING, Touched, Waiting
-
-CheckpointOf = Callable[[TableId], Position | None]
-"""A table's checkpoint, as far as the owner knows it. None while no node has the table."""
+from owner.ddl.stragglers import NOTHING, CheckpointOf, Touched, Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

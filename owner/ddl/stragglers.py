@@ -43,6 +43,7 @@ _WITHOUT_CONSEQUENCE = SKIPPABLE | {DdlType.CREATE, DdlType.UNKNOWN}
 _ENDS = (DdlType.DROP, DdlType.DROP_DATABASE)
 
 CheckpointOf = Callable[[TableId], Position | None]
+"""A table's checkpoint, as far as the owner knows it. None while no node has the table."""
 
 
 @dataclass(frozen=True, slots=True)

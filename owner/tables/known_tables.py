@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
@@ -15,28 +15,13 @@ from schema_store.store import SchemaStore
 from schema_store.versions import SchemaVersions
 
 
-class SettledNames:
-    """Each table is visited when it is called for the first time, maybe in another thread: most changefeeds never need the names."""
-
-    def __init__(self, versions: SchemaVersions) -> None:
-        self._versions: SchemaVersions | None = versions
-        self._names: AbstractSet[TableName] = frozenset()
-
-    def __call__(self) -> AbstractSet[TableName]:
-        versions = self._versions
-        if versions is not None:
-            self._names = frozenset(schema.name for _, schema in versions.living() if schema.kind is not TableKind.VIEW)
-            self._versions = None
-        return self._names
-
-
 class KnownTables:
     """`tip`: the versions with every DDL seen, done or not. `replicated`: the tables after the settled DDLs, `beside` those copied beside the target's."""
 
     def __init__(self, bases: Mapping[TableId, TableSchema], records: Iterable[DdlRecord]) -> None:
         records = list(records)
         self._settled = SchemaStore.from_records(bases.values(), records)
-        self.names = SettledNames(self._settled.versions)
+        self.names = _names_of(self._settled.versions)
         """Of the tables after the settled DDLs that have rows. The same object as long as no DDL is settled."""
         self.tip = self._settled.versions.apply_all(record.event for record in records if record.open)
         self.beside = frozenset(schema.id for _, schema in self.settled if schema.own_target)
@@ -50,7 +35,7 @@ class KnownTables:
         if not new:
             return
         self._settled = before.take(new)
-        self.names = SettledNames(self._settled.versions)
+        self.names = _names_of(self._settled.versions)
         effects = before.versions.effects(record.event for record in new)
         touched = sorted({table for _, effect in effects for table in effect})
         lives = {table: self._settled.versions.life(table) for table in touched}
@@ -99,3 +84,8 @@ class KnownTables:
 def _assigned(start: Position, copied: bool) -> AssignedTable:
     """One for all tables that begin alike."""
     return AssignedTable(start=start, copy=copied)
+
+
+def _names_of(versions: SchemaVersions) -> Callable[[], AbstractSet[TableName]]:
+    """Each table is visited when it is called for the first time, maybe in another thread: most changefeeds never need the names."""
+    return cache(lambda: frozenset(schema.name for _, schema in versions.living() if schema.kind is not TableKind.VIEW))

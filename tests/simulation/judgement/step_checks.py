@@ -10,8 +10,8 @@ from typing import Any
 from changefeed.errors import InvariantError
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
-from owner.ddl.barrier import BarrierDecision, CheckpointOf
-from owner.ddl.stragglers import NOTHING, Waiting
+from owner.ddl.barrier import BarrierDecision
+from owner.ddl.stragglers import NOTHING, CheckpointOf, Waiting
 from processor.following import Following
 from tests.invariants import check_barrier, check_lanes
 from tests.simulation.clockwork.machine import Violation
