@@ -27,14 +27,9 @@ from coordination.etcd.protocol import Etcd, HistoryCompacted, Snapshot, Watch
 from coordination.view import Replica, View
 
 _RETRY_AFTER = timedelta(milliseconds=200)
-
-
 _POLL = timedelta(seconds=1)
-
-
 _NOTHING = "\0"
 """No key begins with it: a read of this prefix returns etcd's revision and nothing else."""
-
 
 _log = structlog.get_logger()
 

@@ -149,8 +149,6 @@ _KEYS: dict[int, Callable[[Any], Any]] = {
     55: _pointer,
     127: lambda _: 0,
 }
-
-
 _WITH_KEY = frozenset({*_KEYS, 15, 35, 40, 47} - {55})
 
 

@@ -28,7 +28,6 @@ from sink.ddl import CreateIndexes, DdlApplier, DownstreamDdl, RenameTable, Shar
 
 _log = structlog.get_logger()
 
-
 _THREADS = 64
 """The most DDLs without overlapping scopes that run side by side. The threads are idle most of the time."""
 

@@ -123,7 +123,6 @@ OPTIONS = (
 _FIELDS = ("format", "compression", "commit_seconds", "file_bytes", "layout")
 _READERS = {option.name: (field, option.read) for option, field in zip(OPTIONS, _FIELDS, strict=True)}
 
-
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 _REGION = re.compile(r"[a-z0-9-]{2,40}")
 _REFERENCE = re.compile(r"\$\{[^{}]*\}")

@@ -43,7 +43,6 @@ _EXTENDED_JSON = {
     "$oid", "$date", "$numberInt", "$numberLong", "$numberDouble", "$numberDecimal", "$binary", "$uuid", "$timestamp",
 }  # fmt: skip
 
-
 Condition: TypeAlias = Callable[[Mapping[str, Any]], bool]
 """Whether a document passes."""
 
