@@ -15,7 +15,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableId
-from sink.row import AskedRows, FetchRow, RowChange, SoleTable
+from sink.row import AskedRows, FetchRow, RowChange
 
 _HELD_BYTES = 16 << 20
 
@@ -38,36 +38,30 @@ class RowRepairs:
         for change in changes if self._asked else ():
             if change.table.id in self._asked:
                 self._newest[change.table.id] = change
-                self._alone.discard((change.table.id, row_key(change.key)))
+                self._alone.discard(change.row)
 
     def only_asked(self, change: RowChange) -> bool:
         """Whether nothing but the request changes the row in this run."""
-        return bool(self._alone) and (change.table.id, row_key(change.key)) in self._alone
+        return bool(self._alone) and change.row in self._alone
 
     def rows_of_now(self) -> Iterator[tuple[RowChange, ClusterTime]]:
         """Whole documents and deletes, each with the time at which it was read. Removals come first: they free unique values."""
         for table, asked in self._asked.items():
             held: list[tuple[RowChange, ClusterTime]] = []
             size = 0
+            newest = self._newest.get(table, asked.place.row(b""))
             for key in asked.keys:
-                change = _look(asked.place, key, self._newest.get(table))
+                change = newest._replace(type=RowType.UPDATE, key=key, document=None, update=None)
                 found = self._fetch(change) if self._fetch is not None else None
                 if found is None:
                     break  # the source has dropped the table
+                whole = change.as_now(found)
                 if found.document is None and asked.removes:
-                    yield change._replace(type=RowType.DELETE), found.read_ts
+                    yield whole, found.read_ts
                 elif found.document is not None and not found.ignored:
-                    whole = change._replace(type=RowType.REPLACE, document=found.document)
                     held.append((whole, found.read_ts))
                     size += whole.size
                 if size >= _HELD_BYTES:
                     yield from held
                     held, size = [], 0
             yield from held
-
-
-def _look(place: SoleTable, key: bytes, newest: RowChange | None) -> RowChange:
-    if newest is not None:
-        return newest._replace(type=RowType.UPDATE, key=key, document=None, update=None)
-    start = place.start
-    return RowChange(place.table, RowType.UPDATE, key, None, None, start.ts.to_int(), start.token.encode())

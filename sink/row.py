@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.row_key import key_text
+from changefeed.documents.row_key import key_text, row_key
 from changefeed.event import RowTally, RowType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
@@ -73,6 +73,15 @@ class RowChange(NamedTuple):
     @property
     def position(self) -> Position:
         return Position(ClusterTime.from_int(self.time), self.token.decode())
+
+    @property
+    def row(self) -> tuple[TableId, bytes]:
+        return self.table.id, row_key(self.key)
+
+    def as_now(self, found: SourceRow) -> RowChange:
+        """The whole row, as the source has it now."""
+        kind = RowType.DELETE if found.document is None else RowType.REPLACE
+        return self._replace(type=kind, document=found.document, update=None)
 
     @property
     def size(self) -> int:
@@ -172,6 +181,10 @@ class SoleTable(NamedTuple):
 
     table: TargetTable
     start: Position
+
+    def row(self, key: bytes) -> RowChange:
+        start = self.start
+        return RowChange(self.table, RowType.UPDATE, key, None, None, start.ts.to_int(), start.token.encode())
 
 
 Sole: TypeAlias = Callable[[TableId], SoleTable | None]

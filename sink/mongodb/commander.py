@@ -32,9 +32,7 @@ from changefeed.errors import (
 )
 from sink.mongodb.connection import LATE, Client, majority_point, stalled, stalled_at, write_time
 from sink.mongodb.target_errors import translate
-
-Permit: TypeAlias = Callable[[], float]
-"""Seconds for which writing is still allowed; zero or less means never again. It is called before each command."""
+from sink.sink import Permit
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _SAY_WHEN = frozenset({"insert", "update", "delete"})

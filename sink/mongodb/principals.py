@@ -15,9 +15,9 @@ from pymongo.write_concern import WriteConcern
 
 from changefeed.errors import FencedError, SinkRefused
 from changefeed.users import PrincipalChanges, Principals, own_users
-from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.target_errors import translated
+from sink.sink import Permit
 
 _STORED: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _MAJORITY = {"w": "majority"}

@@ -25,12 +25,11 @@ from changefeed.errors import FencedError, SinkRefused, SinkUnavailable
 from changefeed.records.sync_point import ComparedPart, ExceptedTable, PartResult, SyncPoint
 from changefeed.table import TableId, TableName
 from credentials.secrets import expanded
-from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client, Clients, connect, present
 from sink.mongodb.letters.dead_letter import beginning_with, letters_of
 from sink.mongodb.rows.rows_ahead import ROWS_AHEAD
 from sink.mongodb.target_errors import translated
-from sink.sink import Marked
+from sink.sink import Marked, Permit
 
 SYNC_POINTS = TableName("sluice", "sync_points")
 _PATIENCE_SECONDS = 5.0

@@ -54,12 +54,12 @@ from sink.ddl import (
     parts_of,
     shard_copy,
 )
-from sink.mongodb.commander import Permit
 from sink.mongodb.connection import LATE, Client, Clients, listed, listed_indexes, present, stalled
 from sink.mongodb.ddl.ddl_commands import UUID_MISMATCH, DdlCommand, Target, commands
 from sink.mongodb.ddl.ddl_effect import DdlEffect, effect, refusal
 from sink.mongodb.ddl.table_spread import TableSpread
 from sink.mongodb.target_errors import code_of, duplicate_key, translate, translated
+from sink.sink import Permit
 
 _log = structlog.get_logger(__name__)
 

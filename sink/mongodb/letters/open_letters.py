@@ -107,7 +107,7 @@ class OpenLetters:
     def meet(self, tables: Iterable[TableId]) -> None:
         """Reads the letters of the tables that the run has not met yet. It must be called before their changes are written."""
         new = sorted(set(tables) - self._open.keys())
-        for part in _parts(new, _TABLES_AT_ONCE):
+        for part in parts(new, _TABLES_AT_ONCE):
             prefixes = [letters_of(self.box.changefeed, table) for table in part]
             prefixes += [notes_of(self.box.changefeed, table) for table in part] if self.notes else []
             self._open.update((table, set()) for table in part)
@@ -148,8 +148,7 @@ class OpenLetters:
             if found is None:
                 continue
             self._try(change, found.read_ts)
-            kind = RowType.DELETE if found.document is None else RowType.REPLACE
-            yield change._replace(type=kind, document=found.document, update=None), found.read_ts
+            yield change.as_now(found), found.read_ts
 
     def tries(self, change: RowChange) -> bool:
         return bool(self._tried) and _row(change) in self._tried
@@ -189,13 +188,13 @@ class OpenLetters:
     def close(self) -> None:
         """Closes the letters of the rows that were tried and not refused. Their rows must be durable."""
         read = [(row, tried.read_ts) for row, tried in self._tried.items() if tried.read_ts is not None]
-        for some in _parts(read if self.notes else [], _CLOSED_AT_ONCE):
+        for some in parts(read if self.notes else [], _CLOSED_AT_ONCE):
             self._note(some)
         written = [letter_id(self.box.changefeed, *row) for row in self._tried]
-        for part in _parts(written, _CLOSED_AT_ONCE):
+        for part in parts(written, _CLOSED_AT_ONCE):
             self._delete([{"_id": {"$in": part}}], f"closing {len(part)} dead letters")
         self._tried = {}
-        for requests in _parts(self._requests, _CLOSED_AT_ONCE):
+        for requests in parts(self._requests, _CLOSED_AT_ONCE):
             self._delete(requests, "ending requests for dead letters")
         self._requests = []
 
@@ -203,7 +202,7 @@ class OpenLetters:
         """Those of rows whose table has passed the time at which they were read."""
         starts = {table: place.start.ts for table, _ in self._noted if (place := sole(table)) is not None}
         over = [row for row, noted in self._noted.items() if row[0] in starts and noted < starts[row[0]]]
-        for part in _parts(over, _CLOSED_AT_ONCE):
+        for part in parts(over, _CLOSED_AT_ONCE):
             ids = [note_id(self.box.changefeed, *row) for row in part]
             self._delete([{"_id": {"$in": ids}}], f"ending {len(part)} notes of rows with dead letters")
 
@@ -228,7 +227,7 @@ class OpenLetters:
                 self._requests.append(asked)  # the letter is closed or dropped
             elif id in keys:
                 self._requests.append(asked)
-                self._held.setdefault((table, row), _look(place, keys[id]))
+                self._held.setdefault((table, row), place.row(keys[id]))
 
     def _keys(self, ids: Sequence[str]) -> dict[str, bytes]:
         find = self._find({"_id": {"$in": ids}}, {"event.key": 1})
@@ -291,12 +290,7 @@ def _row(change: RowChange) -> _Row:
     return change.table.id, row_of(change.key)
 
 
-def _look(place: SoleTable, key: bytes) -> RowChange:
-    start = place.start
-    return RowChange(place.table, RowType.UPDATE, key, None, None, start.ts.to_int(), start.token.encode())
-
-
-def _parts(items: list[_T], most: int) -> Iterator[list[_T]]:
+def parts(items: Sequence[_T], most: int) -> Iterator[Sequence[_T]]:
     return (items[at : at + most] for at in range(0, len(items), most))
 
 

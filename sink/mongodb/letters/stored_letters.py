@@ -25,7 +25,6 @@ from changefeed.documents.document import DICT
 from changefeed.errors import SinkRefused
 from changefeed.records.status import LetterTotals
 from changefeed.table import TableId
-from sink.mongodb.commander import Permit
 from sink.mongodb.connection import Client
 from sink.mongodb.letters.dead_letter import (
     beginning_with,
@@ -36,8 +35,9 @@ from sink.mongodb.letters.dead_letter import (
     row_of,
     text_of,
 )
-from sink.mongodb.letters.open_letters import LetterBox
+from sink.mongodb.letters.open_letters import LetterBox, parts
 from sink.mongodb.target_errors import translated
+from sink.sink import Permit
 
 _SECONDS = 20.0
 _AT_ONCE = 1_000
@@ -85,7 +85,7 @@ class StoredLetters:
     def request(self, letters: Sequence[StoredLetter]) -> None:
         """Every request is a new one, so that a task which tries an earlier one does not end it."""
         changefeed = self._box.changefeed
-        for part in _parts(letters):
+        for part in parts(letters, _AT_ONCE):
             asked = {"$set": {"changefeed": changefeed, "asked": ObjectId()}}
             updates = [UpdateOne({"_id": request_id(changefeed, letter.id)}, asked, upsert=True) for letter in part]
             with self._writing(f"requesting {len(part)} rows in {self._box.collection}"):
@@ -117,7 +117,7 @@ class StoredLetters:
 
     def drop(self, letters: Sequence[StoredLetter]) -> int:
         dropped = 0
-        for part in _parts(letters):
+        for part in parts(letters, _AT_ONCE):
             requests = [DeleteOne({"_id": request_id(self._box.changefeed, letter.id)}) for letter in part]
             with self._writing(f"dropping {len(part)} dead letters of {self._box.collection}"):
                 self._letters.bulk_write(requests, ordered=False)
@@ -187,7 +187,3 @@ def _stored(letter: Mapping[str, Any], *, requested: bool) -> StoredLetter:
         type=event.get("type", ""),
         requested=requested,
     )
-
-
-def _parts(letters: Sequence[StoredLetter]) -> Iterator[Sequence[StoredLetter]]:
-    return (letters[at : at + _AT_ONCE] for at in range(0, len(letters), _AT_ONCE))

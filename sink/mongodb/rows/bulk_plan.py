@@ -115,9 +115,6 @@ class Batch:
     first: bool = False
     """Its updates were not applied before, so that a new field is not there, and each is the last of its row until they are."""
 
-    def ready(self, command: tuple[str, dict[str, Any]]) -> Batch:
-        return replace(self, command=command)
-
 
 def phase(change: RowChange) -> int:
     """0 for an insert command, 1 for an update, 2 for a delete."""

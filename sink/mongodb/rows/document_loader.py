@@ -25,7 +25,7 @@ from changefeed.documents.document import RAW, raw_document
 from changefeed.documents.row_key import LAST_KEY, KeyRange
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
-from sink.mongodb.commander import Commander, Permit
+from sink.mongodb.commander import Commander
 from sink.mongodb.connection import Client, holds_documents
 from sink.mongodb.refusal import refusal_of
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
@@ -33,6 +33,7 @@ from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.mongodb.target_errors import translated
 from sink.receipt import Receipt
 from sink.row import RowChange, TargetTable
+from sink.sink import Permit
 
 _MAJORITY = {"w": "majority"}
 _MOST = 100_000

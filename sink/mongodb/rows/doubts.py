@@ -23,19 +23,14 @@ import structlog
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import Divergence, RowRejected
-from changefeed.event import RowType
 from changefeed.table import COPY_ANEW, TableId
 from sink.asked_rows import RowRepairs
-from sink.mongodb.commander import Commander
 from sink.mongodb.letters.open_letters import OpenLetters
 from sink.mongodb.refusal import Refusal, RefusedRow, told
 from sink.mongodb.rows.bulk_plan import Batch
-from sink.mongodb.rows.placing import Placing
-from sink.mongodb.rows.row_look import Compared, RowLook, RowsAtSource
-from sink.mongodb.rows.row_rewrite import RowRewrite
-from sink.mongodb.rows.rows_ahead import RowsAhead
+from sink.mongodb.rows.row_look import Compared
 from sink.mongodb.rows.unexplained import OpenRow, Unexplained
-from sink.mongodb.rows.waiting import Again, Chain, WaitingRows, WaitingTries
+from sink.mongodb.rows.waiting import Again, Chain, SingleRows, WaitingRows, WaitingTries
 from sink.row import RowChange, Sole, SourceRow, Unfinished, WriteResult
 
 _log = structlog.get_logger(__name__)
@@ -66,18 +61,6 @@ class RunTables:
     sole: Sole | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SingleRows:
-    """How a run reaches a row by itself."""
-
-    commander: Commander
-    source: RowsAtSource
-    look: RowLook
-    placing: Placing
-    rewrite: RowRewrite
-    ahead: RowsAhead
-
-
 class Doubts:
     def __init__(
         self,
@@ -98,9 +81,7 @@ class Doubts:
         self._again = again
         self._waiting = WaitingRows()
         self._unexplained = Unexplained()
-        self._tries = WaitingTries(
-            self._waiting, self._unexplained, look=rows.look, placing=rows.placing, rewrite=rows.rewrite, again=again
-        )
+        self._tries = WaitingTries(self._waiting, self._unexplained, rows, again)
 
     def meet(self, changes: Sequence[RowChange]) -> None:
         self._asked.meet(changes)
@@ -221,10 +202,8 @@ class Doubts:
 
     def _repair(self, change: RowChange, reason: str, row: SourceRow) -> None:
         self._state.result.was_repaired(change, reason)
-        kind = RowType.DELETE if row.document is None else RowType.REPLACE
-        whole = change._replace(type=kind, document=row.document, update=None)
         self._state.result.read_at(change.table.id, row.read_ts)
-        self._write_of_now(whole, row.read_ts)
+        self._write_of_now(change.as_now(row), row.read_ts)
 
     def _write_of_now(self, whole: RowChange, read_ts: ClusterTime) -> None:
         """A row as the source has it now. Under which shard key the target has it, no change has to know."""

@@ -44,21 +44,17 @@ _NOTHING = bson.encode({})
 
 
 class Rewritten(NamedTuple):
-    """Whether the row is there, and all of the update fitted it. `again`: it may have been applied before."""
-
-    there: bool
-    fits: bool
-    again: bool = False
-
-
-class _Row(NamedTuple):
     before: bytes | None
     after: bytes | None
     """None if nothing is to be written."""
     fits: bool
+    """Whether all of the update fitted the row."""
+    again: bool = False
+    """It may have been applied before."""
 
-    def result(self, *, again: bool = False) -> Rewritten:
-        return Rewritten(self.before is not None or self.after is not None, self.fits, again)
+    @property
+    def there(self) -> bool:
+        return self.before is not None or self.after is not None
 
 
 class RowRewrite:
@@ -82,7 +78,7 @@ class RowRewrite:
 
     def _together(self, changes: Sequence[RowChange], *, viable: bool, inserts: bool = False) -> Rewritten:
         change = changes[-1]
-        rows: list[_Row] = []
+        rows: list[Rewritten] = []
 
         def rewrite(send: Send) -> None:
             database, find = document_command(change)
@@ -92,7 +88,7 @@ class RowRewrite:
                 send(database, command)
 
         self._commander.together(rewrite, str(change))
-        return rows[-1].result(again=len(rows) > 1)
+        return rows[-1]._replace(again=len(rows) > 1)
 
     def _unless_changed(self, changes: Sequence[RowChange], *, viable: bool) -> Rewritten:
         change, attempt = changes[-1], 0
@@ -100,13 +96,13 @@ class RowRewrite:
             found = self._commander.found(document_command(change), f"reading the row of {change}")
             row = _edited(changes, found, viable=viable)
             if row.after is None:
-                return row.result()
+                return row
             command = rewrite_command(change, row.after, if_still=row.before)
             outcome = self._sender.send_alone(change, (change.table.name.db, command))
             for refusal in outcome.refusals:
                 raise RowRejected(told(change, refusal)) from OperationFailure(refusal.message, refusal.code)
             if not outcome.unmatched:
-                return row.result()
+                return row
             self._commander.wait(attempt, SinkUnavailable(f"{change}: another client changes its row again and again"))
             attempt += 1
 
@@ -144,7 +140,7 @@ def _renewed(change: RowChange, send: Send) -> None:
         send(change.table.name.db, command)
 
 
-def _edited(changes: Sequence[RowChange], found: Sequence[RawBSONDocument], *, viable: bool) -> _Row:
+def _edited(changes: Sequence[RowChange], found: Sequence[RawBSONDocument], *, viable: bool) -> Rewritten:
     before = bytes(found[0].raw) if found else None
     base, update = before, changes[-1].update or _NOTHING
     if base is None and raw_document(update).get("upsert"):
@@ -152,11 +148,11 @@ def _edited(changes: Sequence[RowChange], found: Sequence[RawBSONDocument], *, v
         base = bson.encode({"_id": key}, codec_options=RAW)
     all_of_it = base is not None and (len(changes) > 1 or fits(base, update))
     if not (all_of_it or viable):
-        return _Row(before, None, fits=False)
-    return _Row(before, changed(base, [(change.document, change.update) for change in changes]), all_of_it)
+        return Rewritten(before, None, fits=False)
+    return Rewritten(before, changed(base, [(change.document, change.update) for change in changes]), all_of_it)
 
 
-def _commands(change: RowChange, row: _Row, *, inserts: bool) -> list[CommandBody]:
+def _commands(change: RowChange, row: Rewritten, *, inserts: bool) -> list[CommandBody]:
     if row.after is None or row.after == row.before:
         return []
     here, after = own_filter(change), row.after

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sink.asked_rows import RowRepairs
-from sink.mongodb.commander import Commander, Permit
+from sink.mongodb.commander import Commander
 from sink.mongodb.connection import Client
 from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.mongodb.rows.batch_sender import SideBySide
@@ -18,6 +18,7 @@ from sink.mongodb.rows.row_look import RowsAtSource
 from sink.mongodb.rows.rows_ahead import RowsAhead
 from sink.mongodb.rows.write_run import TargetLink, WriteRun
 from sink.row import AskedRows, FetchRow, RowChange, Sole, TargetTable, Turns, Unfinished, WriteResult
+from sink.sink import Permit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,6 @@ from typing import Any, NamedTuple, TypeAlias
 import bson
 
 from changefeed.documents.document import raw_document
-from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableId
 from sink.mongodb.rows.statements.document_edit import fits
@@ -132,11 +131,11 @@ class Unexplained:
         if not self._rows:
             return
         for change in changes:
-            row = self._rows.get(_identity(change))
+            row = self._rows.get(change.row)
             if row is not None:
                 with self._weighed(change):
                     if _explained(row, change):
-                        del self._rows[_identity(change)]
+                        del self._rows[change.row]
 
     def take(self) -> list[OpenRow]:
         """Removes and returns all unexplained rows, in the order in which they were added."""
@@ -144,13 +143,13 @@ class Unexplained:
         return list(rows.values())
 
     def _row(self, change: RowChange, reason: str) -> OpenRow:
-        row = self._rows.setdefault(_identity(change), OpenRow(change, reason))
-        row.change, row.reason = _slim(change), reason
+        row = self._rows.setdefault(change.row, OpenRow(change, reason))
+        row.change, row.reason = change._replace(update=None, document=None), reason
         return row
 
     @contextmanager
     def _weighed(self, change: RowChange) -> Iterator[None]:
-        identity = _identity(change)
+        identity = change.row
         before = self._rows.get(identity)
         self.bytes -= before.size if before else 0
         yield
@@ -207,13 +206,5 @@ def _names(needs: Mapping[str, _Need], change: RowChange) -> bytes:
     return "\0".join(f"{need.kind} {name}" for name, need in needs.items()).encode()
 
 
-def _slim(change: RowChange) -> RowChange:
-    return change._replace(update=None, document=None)
-
-
 def _place(change: RowChange) -> _Place:
     return change.time, change.token
-
-
-def _identity(change: RowChange) -> tuple[TableId, bytes]:
-    return change.table.id, row_key(change.key)

@@ -12,17 +12,20 @@ What even the transaction cannot write waits on, for the run to decide (docs/why
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from changefeed.documents.row_key import row_key
 from changefeed.errors import RowRejected
 from changefeed.event import RowType
 from changefeed.table import TableName
+from sink.mongodb.commander import Commander
 from sink.mongodb.refusal import Refusal
 from sink.mongodb.rows.placing import Placing
-from sink.mongodb.rows.row_look import RowLook
+from sink.mongodb.rows.row_look import RowLook, RowsAtSource
 from sink.mongodb.rows.row_place import spread
 from sink.mongodb.rows.row_rewrite import RowRewrite
+from sink.mongodb.rows.rows_ahead import RowsAhead
 from sink.mongodb.rows.unexplained import Unexplained
 from sink.row import RowChange, Unfinished
 
@@ -83,46 +86,47 @@ class Again(Protocol):
         """Applies the change as if it came now. It may wait anew."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleRows:
+    """How a run reaches a row by itself."""
+
+    commander: Commander
+    source: RowsAtSource
+    look: RowLook
+    placing: Placing
+    rewrite: RowRewrite
+    ahead: RowsAhead
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingTries:
-    def __init__(
-        self,
-        waiting: WaitingRows,
-        unexplained: Unexplained,
-        *,
-        look: RowLook,
-        placing: Placing,
-        rewrite: RowRewrite,
-        again: Again,
-    ) -> None:
-        self._waiting = waiting
-        self._unexplained = unexplained
-        self._look = look
-        self._placing = placing
-        self._rewrite = rewrite
-        self._again = again
+    waiting: WaitingRows
+    unexplained: Unexplained
+    rows: SingleRows
+    again: Again
 
     def retry(self) -> None:
         for attempt in (self._step, self._leap, self._step, self._leap):
-            while self._waiting and attempt():
+            while self.waiting and attempt():
                 pass
 
     def _step(self) -> bool:
-        before = len(self._waiting)
-        for chain in self._waiting.take():
+        before = len(self.waiting)
+        for chain in self.waiting.take():
             for change in chain.changes:
-                self._again(change, replay=chain.replay)
-            self._unexplained.explain(chain.changes)
-        return len(self._waiting) < before
+                self.again(change, replay=chain.replay)
+            self.unexplained.explain(chain.changes)
+        return len(self.waiting) < before
 
     def _leap(self) -> bool:
-        before = len(self._waiting)
-        for chain in self._waiting.take():
+        before = len(self.waiting)
+        for chain in self.waiting.take():
             missing = self._net(chain)
             if missing is None:
-                self._waiting.restore(chain)
+                self.waiting.restore(chain)
             else:
                 self._went_in_together(chain, missing=missing)
-        return len(self._waiting) < before
+        return len(self.waiting) < before
 
     def _net(self, chain: Chain) -> bool | None:
         """Writes a chain as one change; returns whether its document is missing, None when the target refused it.
@@ -132,35 +136,35 @@ class WaitingTries:
         last = chain.changes[-1]
         try:
             if not spread(last.table):
-                return not self._rewrite.apply(chain.changes, viable=True).there
-            self._placing.exchange(last.table, [chain.changes], str(last))
+                return not self.rows.rewrite.apply(chain.changes, viable=True).there
+            self.rows.placing.exchange(last.table, [chain.changes], str(last))
         except RowRejected:
             return None
-        return self._look.gone(last)
+        return self.rows.look.gone(last)
 
     def exchange(self, unfinished: Unfinished) -> None:
         by_table: dict[TableName, list[Chain]] = {}
-        for chain in self._waiting.take():
+        for chain in self.waiting.take():
             table = chain.changes[0].table
             if unfinished(table.id):
-                self._waiting.restore(chain)
+                self.waiting.restore(chain)
             else:
                 by_table.setdefault(table.name, []).append(chain)
         for name, waiting in by_table.items():
             rows = [chain.changes for chain in waiting]
             try:
-                self._placing.exchange(rows[0][0].table, rows, f"an exchange of values in {name}")
+                self.rows.placing.exchange(rows[0][0].table, rows, f"an exchange of values in {name}")
             except RowRejected:
                 for chain in waiting:
-                    self._waiting.restore(chain)
+                    self.waiting.restore(chain)
             else:
                 for chain in waiting:
-                    self._went_in_together(chain, missing=self._look.gone(chain.changes[-1]))
+                    self._went_in_together(chain, missing=self.rows.look.gone(chain.changes[-1]))
 
     def _went_in_together(self, chain: Chain, *, missing: bool = False) -> None:
         """Records the changes as unexplained until a later one explains them: the server did not report which of them fitted."""
         for change in chain.changes:
-            self._unexplained.doubted(change)
-        self._unexplained.explain(chain.changes)
+            self.unexplained.doubted(change)
+        self.unexplained.explain(chain.changes)
         if missing:
-            self._unexplained.missing(chain.changes[-1])
+            self.unexplained.missing(chain.changes[-1])

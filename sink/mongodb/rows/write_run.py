@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 
-from changefeed.documents.row_key import row_key
 from changefeed.errors import RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
 from changefeed.table import TableId
@@ -39,7 +38,7 @@ from sink.mongodb.rows.bulk_command import (
     too_large_to_replace,
 )
 from sink.mongodb.rows.bulk_plan import FIRST, Batch, CommandSizes, Limits, new_fields_apart, plan, upserted
-from sink.mongodb.rows.doubts import Doubts, RunState, RunTables, SingleRows
+from sink.mongodb.rows.doubts import Doubts, RunState, RunTables
 from sink.mongodb.rows.placing import Placing
 from sink.mongodb.rows.row_look import RowLook, RowsAtSource
 from sink.mongodb.rows.row_place import Move, spread
@@ -47,6 +46,7 @@ from sink.mongodb.rows.row_rewrite import RowRewrite
 from sink.mongodb.rows.rows_ahead import RowsAhead
 from sink.mongodb.rows.statements.update_translation import Inexpressible
 from sink.mongodb.rows.unexplained import MISSING
+from sink.mongodb.rows.waiting import SingleRows
 from sink.mongodb.target_errors import about_a_row, refused_with
 from sink.row import RowChange, Turns, Write, WriteResult
 
@@ -315,7 +315,7 @@ class WriteRun:
         missing: list[RowChange] = []
         redone: set[tuple[TableId, bytes]] = set()
         for change in lost:
-            row = _row_of(change)
+            row = change.row
             if not depends_on_shape(change):
                 missing.append(change)
             elif row not in redone and self._apply_edited(change, replay=replay):
@@ -330,7 +330,7 @@ class WriteRun:
     def _redo(self, batch: Batch, tried: Sequence[RowChange], change: RowChange) -> None:
         """The later changes of its row, which were applied before it."""
         later = tried[next(at for at, each in enumerate(tried) if each is change) + 1 :]
-        of_its_row = [each for each in later if _row_of(each) == _row_of(change)]
+        of_its_row = [each for each in later if each.row == change.row]
         self._apply(replace(batch, changes=of_its_row, command=None, ordered=True), again=True)
 
     def _lost(self, changes: Sequence[RowChange], count: int) -> list[RowChange]:
@@ -350,12 +350,8 @@ class WriteRun:
         return [*self._locate(changes[:middle]), *self._locate(changes[middle:])]
 
 
-def _row_of(change: RowChange) -> tuple[TableId, bytes]:
-    return change.table.id, row_key(change.key)
-
-
 def _ready(batch: Batch) -> Batch:
     try:
-        return batch.ready(command_of(batch))
+        return replace(batch, command=command_of(batch))
     except Inexpressible:
         return batch

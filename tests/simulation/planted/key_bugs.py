@@ -18,8 +18,8 @@ _ASKS_FOR_ROW_KEYS = (
     "sink.mongodb.letters.dead_letter",
     "sink.mongodb.rows.bulk_plan",
     "sink.mongodb.rows.row_look",
-    "sink.mongodb.rows.unexplained",
     "sink.mongodb.rows.waiting",
+    "sink.row",
 )
 
 
