@@ -26,7 +26,7 @@ from changefeed.records.sync_point import ComparedPart, ExceptedTable, PartResul
 from changefeed.table import TableId, TableName
 from credentials.secrets import expanded
 from sink.mongodb.connection import Client, Clients, connect, present
-from sink.mongodb.letters.dead_letter import beginning_with, letters_of
+from sink.mongodb.letters.dead_letter import beginning_with, ids_of
 from sink.mongodb.rows.rows_ahead import ROWS_AHEAD
 from sink.mongodb.target_errors import translated
 from sink.sink import Marked, Permit
@@ -55,7 +55,7 @@ class SyncMarks:
         newer = self._found(ROWS_AHEAD, {**self._own, "until": {"$gt": ts.to_bson()}}, target_ts)
         refused: set[TableId] = set()
         if self._letters is not None:
-            refused = self._found(self._letters, {"_id": beginning_with(letters_of(self._changefeed))}, target_ts)
+            refused = self._found(self._letters, {"_id": beginning_with(ids_of(self._changefeed))}, target_ts)
         return Marked(target_ts=target_ts, newer=frozenset(newer), refused=frozenset(refused))
 
     def record(self, point: SyncPoint, keep: timedelta) -> None:

@@ -1,4 +1,4 @@
-"""`letter_id`, `letter_update`: the document in the dead-letter collection for a row that the target refuses. Pure.
+"""`letter_update`: the document in the dead-letter collection for a row that the target refuses. Pure.
 
     _id                                  "<changefeed>/<table id>/<row>": one letter for each row
     changefeed, table, table_id, key     `table` is the name at the source, `key` is Extended JSON
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 import bson
@@ -48,42 +49,37 @@ def row_of(key: bytes) -> str:
     return hashlib.sha256(row_key(key)).hexdigest()
 
 
-def letters_of(changefeed: str, table: TableId | None = None) -> str:
-    """What the `_id`s of the letters begin with."""
-    return f"{changefeed}/" if table is None else f"{changefeed}/{table}/"
+class Kept(StrEnum):
+    """What is kept of a row. Its `_id` has this behind the changefeed."""
+
+    LETTER = ""
+    REQUEST = ":retry"
+    NOTE = ":read"
 
 
-def letter_id(changefeed: str, table: TableId, row: str) -> str:
-    return f"{letters_of(changefeed, table)}{row}"
+def ids_of(changefeed: str, kept: Kept = Kept.LETTER, table: TableId | None = None) -> str:
+    """What the `_id`s begin with."""
+    return f"{changefeed}{kept}/" + (f"{table}/" if table is not None else "")
 
 
-def requests_of(changefeed: str, table: TableId | None = None) -> str:
-    return f"{changefeed}:retry/" if table is None else f"{changefeed}:retry/{table}/"
-
-
-def notes_of(changefeed: str, table: TableId | None = None) -> str:
-    return f"{changefeed}:read/" if table is None else f"{changefeed}:read/{table}/"
-
-
-def note_id(changefeed: str, table: TableId, row: str) -> str:
-    return f"{notes_of(changefeed, table)}{row}"
+def id_of(changefeed: str, kept: Kept, table: TableId, row: str) -> str:
+    return ids_of(changefeed, kept, table) + row
 
 
 def note_update(changefeed: str, table: TableId, row: str, read_ts: ClusterTime) -> dict[str, Any]:
     """The statement that notes when a row was read at the source."""
     stage = {"changefeed": {"$literal": changefeed}, "read": {"$literal": read_ts.to_bson()}}
-    return {"q": {"_id": note_id(changefeed, table, row)}, "u": [{"$set": stage}], "upsert": True, "multi": False}
+    id = id_of(changefeed, Kept.NOTE, table, row)
+    return {"q": {"_id": id}, "u": [{"$set": stage}], "upsert": True, "multi": False}
 
 
 def request_id(changefeed: str, letter: str) -> str:
-    return requests_of(changefeed) + letter.removeprefix(letters_of(changefeed))
+    return ids_of(changefeed, Kept.REQUEST) + letter.removeprefix(ids_of(changefeed))
 
 
-def table_and_row(changefeed: str, id: str) -> tuple[TableId, str]:
+def table_and_row(id: str) -> tuple[TableId, str]:
     """From the `_id` of a letter, of a request or of a note."""
-    prefixes = requests_of(changefeed), notes_of(changefeed), letters_of(changefeed)
-    prefix = next(prefix for prefix in prefixes if id.startswith(prefix))
-    table, _, row = id.removeprefix(prefix).partition("/")
+    table, _, row = id.partition("/")[2].partition("/")
     return TableId(table), row
 
 
@@ -116,7 +112,7 @@ def letter_update(changefeed: str, change: RowChange, said: str) -> dict[str, An
         "rejected_at": "$$NOW",
         "tries": {"$add": [{"$ifNull": ["$tries", 0]}, 1]},
     }
-    id = letter_id(changefeed, table.id, row_of(change.key))
+    id = id_of(changefeed, Kept.LETTER, table.id, row_of(change.key))
     return {"q": {"_id": id}, "u": [{"$set": stage}], "upsert": True, "multi": False}
 
 

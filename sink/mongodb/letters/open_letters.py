@@ -44,14 +44,12 @@ from changefeed.table import COPY_ANEW, TableId, TableName
 from sink.mongodb.commander import Commander
 from sink.mongodb.letters.dead_letter import (
     MOST_LETTERS,
+    Kept,
     beginning_with,
-    letter_id,
+    id_of,
+    ids_of,
     letter_update,
-    letters_of,
-    note_id,
     note_update,
-    notes_of,
-    requests_of,
     row_of,
     table_and_row,
 )
@@ -108,13 +106,13 @@ class OpenLetters:
         """Reads the letters of the tables that the run has not met yet. It must be called before their changes are written."""
         new = sorted(set(tables) - self._open.keys())
         for part in parts(new, _TABLES_AT_ONCE):
-            prefixes = [letters_of(self.box.changefeed, table) for table in part]
-            prefixes += [notes_of(self.box.changefeed, table) for table in part] if self.notes else []
+            prefixes = [ids_of(self.box.changefeed, Kept.LETTER, table) for table in part]
+            prefixes += [ids_of(self.box.changefeed, Kept.NOTE, table) for table in part] if self.notes else []
             self._open.update((table, set()) for table in part)
             ranges = {"$or": [{"_id": beginning_with(prefix)} for prefix in prefixes]}
             find = self._find(ranges, {"_id": 1, "read": 1})
             for found in map(_decoded, self.commander.found(find, "reading the open dead letters")):
-                table, row = table_and_row(self.box.changefeed, found["_id"])
+                table, row = table_and_row(found["_id"])
                 if "read" in found:
                     self._noted[table, row] = ClusterTime.from_bson(found["read"])
                 else:
@@ -190,7 +188,7 @@ class OpenLetters:
         read = [(row, tried.read_ts) for row, tried in self._tried.items() if tried.read_ts is not None]
         for some in parts(read if self.notes else [], _CLOSED_AT_ONCE):
             self._note(some)
-        written = [letter_id(self.box.changefeed, *row) for row in self._tried]
+        written = [id_of(self.box.changefeed, Kept.LETTER, *row) for row in self._tried]
         for part in parts(written, _CLOSED_AT_ONCE):
             self._delete([{"_id": {"$in": part}}], f"closing {len(part)} dead letters")
         self._tried = {}
@@ -203,7 +201,7 @@ class OpenLetters:
         starts = {table: place.start.ts for table, _ in self._noted if (place := sole(table)) is not None}
         over = [row for row, noted in self._noted.items() if row[0] in starts and noted < starts[row[0]]]
         for part in parts(over, _CLOSED_AT_ONCE):
-            ids = [note_id(self.box.changefeed, *row) for row in part]
+            ids = [id_of(self.box.changefeed, Kept.NOTE, *row) for row in part]
             self._delete([{"_id": {"$in": ids}}], f"ending {len(part)} notes of rows with dead letters")
 
     def hold_requested(self, sole: Sole) -> None:
@@ -211,18 +209,18 @@ class OpenLetters:
         changefeed = self.box.changefeed
         wanted: dict[str, tuple[Mapping[str, Any], SoleTable]] = {}
         found = self.commander.glance(
-            self._find({"_id": beginning_with(requests_of(changefeed))}, limit=_REQUESTS), "reading requests"
+            self._find({"_id": beginning_with(ids_of(changefeed, Kept.REQUEST))}, limit=_REQUESTS), "reading requests"
         )
         for request in map(_decoded, found or ()):
-            table, row = table_and_row(changefeed, request["_id"])
+            table, row = table_and_row(request["_id"])
             if (place := sole(table)) is not None and len(wanted) < _TRIED_AT_ONCE:
-                wanted[letter_id(changefeed, table, row)] = request, place
+                wanted[id_of(changefeed, Kept.LETTER, table, row)] = request, place
         if not wanted:
             return
         self.meet(place.table.id for _, place in wanted.values())
         keys = self._keys(list(wanted))
         for id, (asked, place) in wanted.items():
-            table, row = table_and_row(changefeed, id)
+            table, row = table_and_row(id)
             if row not in self._open[table] and (table, row) not in self._tried:
                 self._requests.append(asked)  # the letter is closed or dropped
             elif id in keys:
@@ -273,7 +271,7 @@ class OpenLetters:
         count = self._count(table)
         if count < self.box.most:
             return False
-        requested = beginning_with(f"{requests_of(self.box.changefeed)}{table}/")
+        requested = beginning_with(ids_of(self.box.changefeed, Kept.REQUEST, table))
         return count >= self.box.most + sum(1 for _ in self._ids({"_id": requested}))
 
     def _too_many(self, change: RowChange, said: str) -> RowRejected:

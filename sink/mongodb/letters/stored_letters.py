@@ -26,15 +26,7 @@ from changefeed.errors import SinkRefused
 from changefeed.records.status import LetterTotals
 from changefeed.table import TableId
 from sink.mongodb.connection import Client
-from sink.mongodb.letters.dead_letter import (
-    beginning_with,
-    letters_of,
-    notes_of,
-    request_id,
-    requests_of,
-    row_of,
-    text_of,
-)
+from sink.mongodb.letters.dead_letter import Kept, beginning_with, ids_of, request_id, row_of, text_of
 from sink.mongodb.letters.open_letters import LetterBox, parts
 from sink.mongodb.target_errors import translated
 from sink.sink import Permit
@@ -78,7 +70,7 @@ class StoredLetters:
     def of(self, table: str | None, ids: Collection[TableId]) -> Iterator[StoredLetter]:
         """All letters, or those of a table. `table` is a name at the source or an id; `ids` are those of the tables that it names now."""
         requested = self._requested()
-        for letter in self._found({"_id": beginning_with(letters_of(self._box.changefeed))}):
+        for letter in self._found({"_id": beginning_with(ids_of(self._box.changefeed))}):
             if table is None or letter["table_id"] in ids or table in (letter["table"], letter["table_id"]):
                 yield _stored(letter, requested=request_id(self._box.changefeed, letter["_id"]) in requested)
 
@@ -93,7 +85,7 @@ class StoredLetters:
 
     def open(self, before: LetterTotals) -> LetterTotals:
         """How many rows are refused. To count reads the index alone; the sizes are read only if the number is not that of `before`."""
-        condition = {"_id": beginning_with(letters_of(self._box.changefeed))}
+        condition = {"_id": beginning_with(ids_of(self._box.changefeed))}
         with translated(f"counting the dead letters in {self._box.collection}", SinkRefused):
             count = self._letters.count_documents(condition, hint="_id_", maxTimeMS=int(_SECONDS * 1000))
             if count == before.count:
@@ -129,8 +121,8 @@ class StoredLetters:
         the letters of the next copy.
         """
         changefeed = self._box.changefeed
-        prefixes = requests_of(changefeed, table), notes_of(changefeed, table), letters_of(changefeed, table)
-        for condition in ({"_id": beginning_with(prefix)} for prefix in prefixes):
+        for kept in (Kept.REQUEST, Kept.NOTE, Kept.LETTER):
+            condition = {"_id": beginning_with(ids_of(changefeed, kept, table))}
             with (
                 pymongo.timeout(permit()),
                 self._writing(f"dropping the dead letters of a table in {self._box.collection}"),
@@ -144,7 +136,7 @@ class StoredLetters:
             yield
 
     def _requested(self) -> set[str]:
-        ids = self._found({"_id": beginning_with(requests_of(self._box.changefeed))})
+        ids = self._found({"_id": beginning_with(ids_of(self._box.changefeed, Kept.REQUEST))})
         return {request["_id"] for request in ids}
 
     def _found(self, condition: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
-from sink.mongodb.letters.dead_letter import beginning_with, letter_update, letters_of, requests_of
+from sink.mongodb.letters.dead_letter import Kept, beginning_with, ids_of, letter_update
 from sink.row import RowChange, TargetTable
 from tests.component.simulation.conftest import ModelTarget, RealTarget
 from tests.component.simulation.served import Asked, code_of
@@ -307,11 +307,11 @@ def test_a_dead_letter_is_written_renewed_asked_for_and_deleted(target: Asked) -
     }
     assert letter["event"]["key"] == key
     assert letter["first_rejected_at"] <= letter["rejected_at"]
-    ranges = [{"_id": beginning_with(letters_of(feed, each))} for each in (table, TableId("b" * 32))]
+    ranges = [{"_id": beginning_with(ids_of(feed, Kept.LETTER, each))} for each in (table, TableId("b" * 32))]
     assert len(found({"$or": ranges})) == 2
-    assert found({"_id": beginning_with(requests_of(feed))}) == []
+    assert found({"_id": beginning_with(ids_of(feed, Kept.REQUEST))}) == []
     assert said({"delete": LETTERS.coll, "deletes": [{"q": {"_id": {"$in": [id]}}, "limit": 0}]}) == 1
     assert said({"delete": LETTERS.coll, "deletes": [{"q": letter, "limit": 0}]}) == 0
-    earlier = {"_id": beginning_with(letters_of(feed)), "changefeed": {"$exists": False}}
+    earlier = {"_id": beginning_with(ids_of(feed)), "changefeed": {"$exists": False}}
     assert said({"delete": LETTERS.coll, "deletes": [{"q": earlier, "limit": 0}]}) == 0
     assert said({"delete": LETTERS.coll, "deletes": [{"q": ranges[0], "limit": 0}]}) == 1

@@ -12,7 +12,7 @@ from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.table import TableId, TableName
-from sink.mongodb.letters.dead_letter import letter_id, request_id, row_of
+from sink.mongodb.letters.dead_letter import Kept, id_of, request_id, row_of
 from tests.simulation.source.row_keys import as_key
 from tests.simulation.target.majority import Majority
 
@@ -41,7 +41,7 @@ class Letters:
 
     def ask(self, changefeed: str, table: TableId, key: Any) -> None:
         """A user wants the row to be tried again."""
-        id = request_id(changefeed, letter_id(changefeed, table, row_of(bson.encode({"_id": key}))))
+        id = request_id(changefeed, id_of(changefeed, Kept.LETTER, table, row_of(bson.encode({"_id": key}))))
         self._keep(id, {"_id": id, "changefeed": changefeed, "asked": ObjectId()})
 
     def find(self, condition: Mapping[str, Any]) -> Iterator[RawBSONDocument]:

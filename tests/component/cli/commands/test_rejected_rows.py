@@ -13,7 +13,7 @@ from pymongo.collection import Collection
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from devstack.mongodb.server import Client
-from sink.mongodb.letters.dead_letter import letter_update, requests_of
+from sink.mongodb.letters.dead_letter import Kept, ids_of, letter_update
 from sink.row import RowChange, TargetTable
 from tests.component.node.server_process import Server
 from tests.until import until
@@ -38,7 +38,7 @@ class Feed(NamedTuple):
 
     @property
     def requests(self) -> int:
-        prefix = requests_of(self.id)
+        prefix = ids_of(self.id, Kept.REQUEST)
         return self.letters.count_documents({"_id": {"$gte": prefix, "$lt": f"{prefix}~"}})
 
 

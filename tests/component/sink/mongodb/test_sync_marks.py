@@ -18,7 +18,7 @@ from changefeed.table import TableId, TableName
 from devstack.mongodb.server import Client
 from sink.mongodb.commander import Commander
 from sink.mongodb.connection import connect
-from sink.mongodb.letters.dead_letter import letter_id
+from sink.mongodb.letters.dead_letter import Kept, id_of
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.mongodb.rows.rows_ahead import ROWS_AHEAD, RowsAhead
 from sink.mongodb.sync_marks import SYNC_POINTS, SyncMarks, readable_for, stored_points
@@ -112,7 +112,7 @@ def test_tables_with_letters_and_with_newer_rows_are_told(
     ahead.note(commander, A, ClusterTime(POINT.seconds - 60, 1))
     assert marks.mark(POINT).newer == frozenset()
     ahead.note(commander, A, ClusterTime(POINT.seconds + 1, 1))
-    target_client[database]["letters"].insert_one({"_id": letter_id(feed, B, "row")})
+    target_client[database]["letters"].insert_one({"_id": id_of(feed, Kept.LETTER, B, "row")})
     later = ClusterTime(POINT.seconds + 1, 0)
     marked = marks.mark(later)
     assert (marked.newer, marked.refused) == (frozenset({A}), frozenset({B}))

@@ -13,12 +13,12 @@ from bson.int64 import Int64
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from sink.mongodb.letters.dead_letter import (
+    Kept,
     beginning_with,
-    letter_id,
+    id_of,
+    ids_of,
     letter_update,
-    letters_of,
     request_id,
-    requests_of,
     row_of,
     table_and_row,
     text_of,
@@ -40,14 +40,14 @@ def test_equal_ids_are_one_row_whatever_its_shard_key_is() -> None:
 
 
 def test_letters_and_requests_of_a_changefeed_are_ranges_of_ids() -> None:
-    letter = letter_id("feed", _TABLE, "ff")
+    letter = id_of("feed", Kept.LETTER, _TABLE, "ff")
     request = request_id("feed", letter)
-    assert table_and_row("feed", letter) == table_and_row("feed", request) == (_TABLE, "ff")
-    others = [letter_id("feed-2", _TABLE, "ff"), letter_id("fee", _TABLE, "ff"), f"{_TABLE}/5.1"]
+    assert table_and_row(letter) == table_and_row(request) == (_TABLE, "ff")
+    others = [id_of("feed-2", Kept.LETTER, _TABLE, "ff"), id_of("fee", Kept.LETTER, _TABLE, "ff"), f"{_TABLE}/5.1"]
     for prefix, member in (
-        (letters_of("feed"), letter),
-        (letters_of("feed", _TABLE), letter),
-        (requests_of("feed"), request),
+        (ids_of("feed"), letter),
+        (ids_of("feed", Kept.LETTER, _TABLE), letter),
+        (ids_of("feed", Kept.REQUEST), request),
     ):
         range_ = beginning_with(prefix)
         inside = [id for id in [letter, request, *others] if range_["$gte"] <= id < range_["$lt"]]
@@ -78,7 +78,7 @@ def test_a_long_text_is_cut_and_damaged_bytes_are_no_error() -> None:
 def _letter(**key: Any) -> StoredLetter:
     raw = _key(**key)
     return StoredLetter(
-        id=letter_id("feed", _TABLE, row_of(raw)),
+        id=id_of("feed", Kept.LETTER, _TABLE, row_of(raw)),
         table="s.t",
         table_id=_TABLE,
         key=text_of(raw),

@@ -15,14 +15,14 @@ from changefeed.event import RowType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander, TargetReply
-from sink.mongodb.letters.dead_letter import letter_id, request_id, row_of
+from sink.mongodb.letters.dead_letter import Kept, id_of, request_id, row_of
 from sink.mongodb.letters.open_letters import LetterBox, OpenLetters
 from sink.row import RowChange, SoleTable, SourceRow, TargetTable
 
 NAME, ID = TableName("shop", "rows"), TableId("ab" * 16)
 TABLE = TargetTable(id=ID, source=NAME, name=NAME)
 KEY = bson.encode({"_id": 1})
-LETTER = letter_id("feed", ID, row_of(KEY))
+LETTER = id_of("feed", Kept.LETTER, ID, row_of(KEY))
 REFUSED = {"n": 0, "writeErrors": [{"index": 0, "code": 121, "errmsg": "the document failed validation"}]}
 
 
