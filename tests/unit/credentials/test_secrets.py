@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from changefeed.config.uri import ConnectionUri
 from changefeed.errors import ConfigurationError
 from credentials.redaction import redacted
 from credentials.secret_files import SecretFiles
-from credentials.secrets import expanded, expansion, stamp
+from credentials.secrets import FreshFiles, expanded, expansion, stamp
 
 
 @pytest.fixture
@@ -192,3 +193,22 @@ def test_a_file_that_changed_has_another_stamp(change: Callable[[Path], object],
     assert stamp([path, tmp_path / "missing"]) == before
     change(path)
     assert stamp([path, tmp_path / "missing"]) != before
+
+
+def test_a_replaced_file_that_cannot_be_read_is_told_once_and_tried_at_each_call(tmp_path: Path) -> None:
+    """What hinders reading may pass without a trace in the file, such as a process that has too many open files."""
+    path, hindered = tmp_path / "tls.crt", [OSError("hindered")]
+    path.write_text("first")
+
+    def read() -> str:
+        if hindered and path.read_text() != "first":
+            raise hindered[0]
+        return path.read_text()
+
+    file = FreshFiles("admin.cert", [path], read)
+    path.write_text("second one")
+    with capture_logs() as logs:
+        assert [file.value(), file.value()] == ["first", "first"]
+        hindered.clear()
+        assert [file.value(), file.value()] == ["second one", "second one"]
+    assert [each["event"] for each in logs] == ["files_not_read_again", "files_read_again"]
