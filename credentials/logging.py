@@ -30,20 +30,8 @@ from credentials.redaction import redacted
 VARIABLE = "SLUICE_LOG_FORMAT"
 _AGAIN_SECONDS = 60.0
 ROOMS = (
-    *(
-        "admin",
-        "cli",
-        "console",
-        "coordination",
-        "credentials",
-        "node",
-        "owner",
-        "processor",
-        "schema_store",
-        "sink",
-        "sluice_client",
-    ),
-    *("source", "verify"),
+    *("admin", "cli", "console", "coordination", "credentials", "node", "owner"),
+    *("processor", "schema_store", "sink", "sluice_client", "source", "verify"),
 )
 _OTHERS = ""
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}

@@ -82,7 +82,7 @@ class SourceConnection:
     def oplog_window(self) -> OplogWindow | None:
         return self._source.oplog_window()
 
-    def losses(self, background: InBackground) -> Losses:
+    def losses(self, background: InBackground) -> Losses | None:
         """It is asked by the owner's thread, and waits for nothing."""
         return open_losses(self._capture, background, lambda: self._source)
 

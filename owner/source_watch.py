@@ -109,9 +109,11 @@ def _lost_at(at: Position, window: OplogWindow) -> HistoryLost:
 
 
 def loss_of(
-    losses: Losses, known: OwnerView, tables: KnownTables, progress: TableProgress, shown: SourceHistory | None
+    losses: Losses | None, known: OwnerView, tables: KnownTables, progress: TableProgress, shown: SourceHistory | None
 ) -> Loss:
     """What is lost with parts of the source's history that cannot be read any more. `shown`: by the watch."""
+    if losses is None:
+        return Loss()
     lost = {table for table, stored in known.stragglers.items() if stored.lost}
     open_records = [record for record in known.records.values() if record.open]
     least = progress.least(lost)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from bson.binary import UUID_SUBTYPE, Binary
 from bson.codec_options import CodecOptions, DatetimeConversion
 
 from changefeed.documents.document import EMPTY, Document, key_as_written
@@ -25,6 +26,10 @@ def uuid_of(value: Any) -> TableId | None:
     if value is None or isinstance(value, bool):
         return None
     return TableId(value.hex() if isinstance(value, bytes) else value.hex)
+
+
+def bson_uuid(id: TableId) -> Binary:
+    return Binary(bytes.fromhex(id), UUID_SUBTYPE)
 
 
 ANY_TEXT: CodecOptions[dict[str, Any]] = CodecOptions(

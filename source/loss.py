@@ -63,16 +63,3 @@ class Losses(Protocol):
     ) -> Loss:
         """`shown`: by the watch. `published`: with the barrier, by which nodes read. `least`: no table that is not lost is before it."""
         ...
-
-
-class NothingLost:
-    """The history of a source that is in one place: it is there or not, for all tables."""
-
-    def look(
-        self,
-        _shown: SourceHistory | None,
-        _published: SourceHistory | None,
-        _least: Position | None,
-        _read: Callable[[], Mapping[TableId, ReadTable]],
-    ) -> Loss:
-        return Loss()

@@ -33,7 +33,7 @@ from source.stream.note import NoteKeeper, beat, end_heartbeats
 from source.stream.stream_ddl_watch import ChangeStreamCursor, ResumingDdlWatch
 from source.stream.window_reader import ReadOptions, WindowReader
 from source.tables.catalog import CatalogReading, read_layout, read_stable_catalog
-from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, keeps_snapshots
+from source.tables.chunk_reader import SNAPSHOTS_SINCE, Chunk, ChunkReader, ReadWay
 from source.tables.chunks import Division, divide, table_sizes
 from source.tables.row_read import Row, read_row
 
@@ -106,7 +106,7 @@ class OneDeployment:
 
     @cached_property
     def snapshots(self) -> bool:
-        return keeps_snapshots(deployment_of(self._client).version)
+        return deployment_of(self._client).version >= SNAPSHOTS_SINCE
 
 
 def of_stream(reader: WindowReader) -> RowCapture:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from changefeed.capture import Capture
 from source.compared import ComparedDeployment, ComparedSource
 from source.connection import connect
-from source.loss import InBackground, Losses, NothingLost
+from source.loss import InBackground, Losses
 from source.one_deployment import OneDeployment
 from source.sharded.cluster_clients import ClusterClients
 from source.sharded.gone_shards import GoneShards
@@ -28,12 +29,7 @@ def open_compared(uri: str, capture: Capture | None) -> ComparedSource:
     return ComparedDeployment(connect(uri, capture=None), buckets=capture is Capture.OPLOG)
 
 
-def open_losses(capture: Capture, background: InBackground, source: Callable[[], Source]) -> Losses:
-    """`source`: what `open_source` gave for the same capture."""
-
-    def sharded() -> ShardedSource:
-        opened = source()
-        assert isinstance(opened, ShardedSource), f"expected a ShardedSource, observed {opened!r}"
-        return opened
-
-    return GoneShards(background, sharded) if capture is Capture.SHARD_OPLOGS else NothingLost()
+def open_losses(capture: Capture, background: InBackground, source: Callable[[], Source]) -> Losses | None:
+    """`source`: what `open_source` gave for the same capture. None: the history is in one place, and there or not for all tables."""
+    sharded = capture is Capture.SHARD_OPLOGS
+    return GoneShards(background, lambda: cast("ShardedSource", source())) if sharded else None

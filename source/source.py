@@ -114,8 +114,8 @@ class TaskSource(ReadsRows, Protocol):
     def close(self) -> None: ...
 
 
-class OwnerReads(Protocol):
-    """What the owner needs of a source. For several threads."""
+class Source(TaskSource, Protocol):
+    """With what the owner needs of one. For several threads."""
 
     def open_watch(self, start: Position) -> DdlWatch:
         """It begins with the first poll."""
@@ -138,8 +138,3 @@ class OwnerReads(Protocol):
     def move_on(self) -> None:
         """Has the source write something without content, so that what is resolved moves. It does nothing where the source allows nothing."""
         ...
-
-    def close(self) -> None: ...
-
-
-class Source(TaskSource, OwnerReads, Protocol): ...

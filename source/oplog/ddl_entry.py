@@ -17,7 +17,7 @@ in `commitTransaction`. Its operations happen at the time of the entry that ends
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -109,13 +109,13 @@ def ddls_of_entry(entry: Entry, earlier: Iterable[Entry] = (), telling: Telling 
     for number, operation in enumerate(operations):
         position = Position(time, telling.token(time, number, len(events)))
         try:
-            event = _ddl_of(operation, position, wall_ms, telling)
+            event = _ddl_of(operation, position, telling)
             if event is not None:
                 check_names(event.db, event.table, event.renamed_to)
         except Exception:  # noqa: BLE001 - whatever a definition holds concerns its table alone
-            event = _unknown(operation, position, wall_ms)
+            event = _unknown(operation, position)
         if event is not None:
-            events.append(event)
+            events.append(replace(event, wall_ms=wall_ms))
     return tuple(events)
 
 
@@ -137,34 +137,32 @@ def _applied(entry: Entry) -> Iterator[Entry]:
             yield operation
 
 
-def _ddl_of(operation: Entry, position: Position, wall_ms: int | None, telling: Telling) -> DdlEvent | None:
+def _ddl_of(operation: Entry, position: Position, telling: Telling) -> DdlEvent | None:
     db, _, coll = operation["ns"].partition(".")
     if db in SYSTEM_DATABASES:
         return None
     if coll == ALL_VIEWS:
-        return _view_ddl(operation, position, wall_ms, telling)
+        return _view_ddl(operation, position, telling)
     if operation["op"] != "c":
         return None
     match next(iter(operation["o"])):
         case "dropDatabase":
-            return DdlEvent(position=position, type=DdlType.DROP_DATABASE, db=db, wall_ms=wall_ms)
+            return DdlEvent(position=position, type=DdlType.DROP_DATABASE, db=db)
         case "renameCollection":
-            return _rename(operation, position, wall_ms, telling)
+            return _rename(operation, position, telling)
         case command:
-            return _table_ddl(operation, command, position, wall_ms, telling)
+            return _table_ddl(operation, command, position, telling)
 
 
 def _told(name: TableName, telling: Telling) -> TableName:
     return name.logical if telling.buckets else name
 
 
-def _table_ddl(
-    operation: Entry, command: str, position: Position, wall_ms: int | None, telling: Telling
-) -> DdlEvent | None:
+def _table_ddl(operation: Entry, command: str, position: Position, telling: Telling) -> DdlEvent | None:
     if command in _NO_DDL:
         return None
     if command not in _TABLE_COMMANDS:
-        return _unknown(operation, position, wall_ms)
+        return _unknown(operation, position)
     named = TableName(operation["ns"].partition(".")[0], operation["o"][command])
     table = _told(named, telling)
     all_views = command == "drop" and table.coll == ALL_VIEWS
@@ -180,11 +178,10 @@ def _table_ddl(
         table=table,
         id=_id_of(operation, table),
         description=describe(ddl_type, _stated(operation, ddl_type, command)),
-        wall_ms=wall_ms,
     )
 
 
-def _unknown(operation: Entry, position: Position, wall_ms: int | None) -> DdlEvent | None:
+def _unknown(operation: Entry, position: Position) -> DdlEvent | None:
     """A command or a definition of a view that this release cannot explain. It concerns the table that it names, or its whole database if it names none."""
     db, _, coll = printable(operation["ns"]).partition(".")
     command, about = next(iter(operation["o"].items()), ("", None))
@@ -207,7 +204,6 @@ def _unknown(operation: Entry, position: Position, wall_ms: int | None) -> DdlEv
         id=view_id(table) if coll == ALL_VIEWS and table else uuid_of(operation.get("ui")),
         renamed_to=to,
         description=shown(operation["o"]),
-        wall_ms=wall_ms,
     )
 
 
@@ -215,7 +211,7 @@ def _id_of(operation: Entry, table: TableName) -> TableId:
     return uuid_of(operation.get("ui")) or view_id(table)
 
 
-def _rename(operation: Entry, position: Position, wall_ms: int | None, telling: Telling) -> DdlEvent | None:
+def _rename(operation: Entry, position: Position, telling: Telling) -> DdlEvent | None:
     o = operation["o"]
     table, to = (_told(TableName.parse(o[end]), telling) for end in ("renameCollection", "to"))
     if table.system:
@@ -228,7 +224,6 @@ def _rename(operation: Entry, position: Position, wall_ms: int | None, telling: 
         id=_id_of(operation, table),
         renamed_to=to,
         drop_target=uuid_of(o.get("dropTarget")),
-        wall_ms=wall_ms,
     )
 
 
@@ -254,7 +249,7 @@ def _named(written: Any) -> TableName | None:
         return None
 
 
-def _view_ddl(operation: Entry, position: Position, wall_ms: int | None, telling: Telling) -> DdlEvent | None:
+def _view_ddl(operation: Entry, position: Position, telling: Telling) -> DdlEvent | None:
     if telling.buckets and is_timeseries(operation["o"]):
         return None
     match operation["op"]:
@@ -276,5 +271,4 @@ def _view_ddl(operation: Entry, position: Position, wall_ms: int | None, telling
         table=view,
         id=view_id(view),
         description=Document.of(definition),
-        wall_ms=wall_ms,
     )

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bson.binary import UUID_SUBTYPE, Binary
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.table import SYSTEM_DATABASES, TableId, TableName
 from source.connection import MAJORITY, Client, config_documents, read_command, read_cursor
-from source.ddl_description import ANY_TEXT, is_utf8, uuid_of
+from source.ddl_description import ANY_TEXT, bson_uuid, is_utf8, uuid_of
 from source.errors import translated
 from source.oplog.find import OPLOG
 from source.sharded.cluster_clients import ClusterClients
@@ -100,7 +99,7 @@ class OplogsBefore:
         return uuid_of(self._last(COLLECTIONS, str(name), "uuid"))
 
     def rename(self, shard: str, uuid: TableId) -> BegunRename | None:
-        ui = Binary(bytes.fromhex(uuid), UUID_SUBTYPE)
+        ui = bson_uuid(uuid)
         oldest_ts = ClusterTime(max(0, self._before_ts.seconds - _RENAME_SECONDS), 0)
         wanted = {"op": "c", "ui": ui, "o.renameCollection": {"$exists": True}}
         with translated(f"looking for the last rename of {uuid} on shard {shard} before {self._before_ts}"):
@@ -209,7 +208,7 @@ def specifications(client: Client, uuid: TableId, name: TableName) -> list[Mappi
 
 def name_now(client: Client, db: str, uuid: TableId) -> TableName | None:
     """A shard's name of a collection."""
-    command = {"listCollections": 1, "filter": {"info.uuid": Binary(bytes.fromhex(uuid), UUID_SUBTYPE)}}
+    command = {"listCollections": 1, "filter": {"info.uuid": bson_uuid(uuid)}}
     for info in read_command(client, db, command, codec_options=ANY_TEXT)["cursor"]["firstBatch"]:
         return TableName(db, info["name"])
     return None

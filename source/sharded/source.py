@@ -6,8 +6,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from bson.binary import UUID_SUBTYPE, Binary
-
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import key_text
@@ -17,6 +15,7 @@ from changefeed.table import TableId, TableName, TableSchema, TableSize
 from changefeed.table_layout import TableLayout
 from changefeed.users import Principals
 from source.connection import Client, config_documents, read_command
+from source.ddl_description import bson_uuid
 from source.ddl_watch import DdlWatch
 from source.errors import translated
 from source.oplog.window import OplogWindow, read_oplog_window
@@ -170,7 +169,7 @@ class ShardedSource:
         A table whose UUIDs are all gone may have got another one of which this node has not heard, and the name may be that of a new table. Until
         an open DDL says which, no row is read.
         """
-        wanted = {"$in": [Binary(bytes.fromhex(uuid), UUID_SUBTYPE) for uuid in uuids]}
+        wanted = {"$in": [bson_uuid(uuid) for uuid in uuids]}
         with translated(f"looking for {table}"):
             sharded = config_documents(self._clients.config, "collections", {"uuid": wanted})
             if sharded:

@@ -34,12 +34,8 @@ from source.stream.change_event import MalformedEvent, StreamReply, assemble, sc
 
 def resolved_after(previous: Position, *, token: str | None, last_event: Position | None = None) -> Position:
     """`resolved` after a batch with this post-batch token. It never goes back, even if the stream was reopened at an earlier time."""
-    candidates = [previous]
-    if token is not None:
-        candidates.append(position_of(token))
-    if last_event is not None:
-        candidates.append(last_event)
-    return max(candidates)
+    shown = position_of(token) if token is not None else None
+    return max(each for each in (previous, shown, last_event) if each is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

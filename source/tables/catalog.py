@@ -1,4 +1,4 @@
-"""`read_catalog`, `stability_of`: the tables of the source, and whether a DDL disturbed the reading.
+"""`read_catalog`, `disturbs`: the tables of the source, and whether a DDL disturbed the reading.
 
 Reading thousands of tables takes seconds, and no server shows them all at one time. So the reading is enclosed by two times: it contains
 everything committed before it began, and nothing that came after it ended. If the DDL watch shows no DDL between the two times, the
@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import structlog
-from bson.binary import UUID_SUBTYPE, Binary
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
@@ -32,7 +30,7 @@ from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, TableSchema, kind_of, view_id
 from changefeed.table_layout import TableLayout, ZoneRange
 from source.connection import HELLO, Client, config_documents, is_router, read_command, read_cursor
-from source.ddl_description import check_names, index_document, printable, uuid_of
+from source.ddl_description import bson_uuid, check_names, index_document, printable, uuid_of
 from source.ddl_watch import DdlWatch
 from source.errors import translated
 from source.oplog.window import majority_time, newest_time
@@ -56,18 +54,14 @@ class _Listed:
     id: TableId
 
 
-class Stability(StrEnum):
-    UNDECIDED = "undecided"
-    """The DDL watch has not passed the reading yet."""
-    STABLE = "stable"
-    DISTURBED = "disturbed"
+def disturbs(reading: CatalogReading, ddl: DdlEvent) -> bool:
+    """`ddl`: of a wanted table."""
+    return reading.position <= ddl.position and ddl.position.ts <= reading.after_ts
 
 
-def stability_of(reading: CatalogReading, ddls: Iterable[DdlEvent], resolved: Position) -> Stability:
-    """`ddls` are those of wanted tables that the watch has shown from the reading's position on."""
-    if any(reading.position <= ddl.position and ddl.position.ts <= reading.after_ts for ddl in ddls):
-        return Stability.DISTURBED
-    return Stability.STABLE if resolved.ts > reading.after_ts else Stability.UNDECIDED
+def passed(reading: CatalogReading, resolved: Position) -> bool:
+    """Whether the watch has shown every DDL that may disturb the reading."""
+    return resolved.ts > reading.after_ts
 
 
 def read_catalog(client: Client, wanted: Callable[[TableName], bool], *, buckets: bool = False) -> CatalogReading:
@@ -212,9 +206,9 @@ def disturbing_ddl(
             if batch.trouble is not None:
                 raise batch.trouble
             for ddl in batch.events:
-                if concerns(ddl, wanted) and stability_of(reading, [ddl], batch.resolved) is Stability.DISTURBED:
+                if concerns(ddl, wanted) and disturbs(reading, ddl):
                     return ddl
-            if stability_of(reading, [], batch.resolved) is Stability.STABLE:
+            if passed(reading, batch.resolved):
                 return None
     finally:
         watch.close()
@@ -254,7 +248,7 @@ def read_layout(client: Client, schema: TableSchema) -> TableLayout | None:
 
 def _entry(client: Client, schema: TableSchema) -> Mapping[str, Any] | None:
     """By a UUID that it is known to have had; a resharding that nobody has heard of has given it another one, but no other name."""
-    uuids = [Binary(bytes.fromhex(uuid), UUID_SUBTYPE) for uuid in (schema.id, *schema.uuids)]
+    uuids = [bson_uuid(uuid) for uuid in (schema.id, *schema.uuids)]
     wanted = {"$or": [{"uuid": {"$in": uuids}}, {"_id": str(schema.name)}]}
     found = config_documents(client, "collections", wanted, sort={"_id": 1})
     return next((entry for entry in found if entry["uuid"] in uuids), found[0] if found else None)

@@ -47,7 +47,7 @@ from source.tables.row_read import name_of, one_term
 
 _MOST_DOCUMENTS = 5_000
 """In a reply, so that small documents too are read while others are loaded. Large documents fill a reply at 16 MB."""
-_SNAPSHOTS_SINCE = (5, 0)
+SNAPSHOTS_SINCE = (5, 0)
 _NO_SNAPSHOT = frozenset(
     {
         20,  # IllegalOperation
@@ -92,9 +92,17 @@ class Chunk:
     def __str__(self) -> str:
         return f"chunk {self.range} of {self.table}"
 
-
-def keeps_snapshots(version: tuple[int, int]) -> bool:
-    return version >= _SNAPSHOTS_SINCE
+    def find_arguments(self, after: bytes | None = None) -> dict[str, Any]:
+        """From that key on, if one was read before."""
+        if self.whole:
+            return {"hint": {"$natural": 1}}
+        arguments: dict[str, Any] = {"hint": {"_id": 1}}
+        lower = after or (self.range.lower and self.range.lower.raw)
+        if lower:
+            arguments["min"] = raw_document(lower)
+        if self.range.upper is not None:
+            arguments["max"] = raw_document(self.range.upper.raw)
+        return arguments
 
 
 class ChunkReader:
@@ -175,7 +183,7 @@ class ChunkReader:
         return failure.retry_after
 
     def _find(self, concern: dict[str, Any]) -> Iterator[list[bytes]]:
-        yield from self._replies({**self._arguments(), "readConcern": concern})
+        yield from self._replies({**self._chunk.find_arguments(self._last_key), "readConcern": concern})
         if not self.ended and not self._chunk.whole and self._chunk.range.last_key_apart:
             if self._way is ReadWay.SNAPSHOT:
                 concern = {"level": "snapshot", "atClusterTime": self.after.to_bson()}
@@ -203,17 +211,6 @@ class ChunkReader:
         if found.at_ts is None:
             raise SnapshotLost(f"{self._chunk}: the source did not give the time of the snapshot")
         return self._late_enough(found.at_ts)
-
-    def _arguments(self) -> dict[str, Any]:
-        if self._chunk.whole:
-            return {"hint": {"$natural": 1}}
-        arguments: dict[str, Any] = {"hint": {"_id": 1}}
-        lower = self._last_key or (self._chunk.range.lower and self._chunk.range.lower.raw)
-        if lower:
-            arguments["min"] = raw_document(lower)
-        if self._chunk.range.upper is not None:
-            arguments["max"] = raw_document(self._chunk.range.upper.raw)
-        return arguments
 
     def _unseen(self, documents: list[bytes]) -> list[bytes]:
         """A read that was resumed starts with the last document of the read before. The read of `LAST_KEY` may do so too."""

@@ -193,8 +193,6 @@ _THREADS = 16
 _UNAUTHORIZED = 13
 _NAMESPACE_NOT_FOUND = 26
 
-_log = structlog.get_logger(__name__)
-
 
 def table_size(client: Client, name: TableName) -> TableSize:
     """After an unclean shutdown a server's counters may be off a little."""
@@ -222,5 +220,5 @@ def _size_if_allowed(client: Client, name: TableName) -> TableSize | None:
     except OperationFailure as error:
         if error.code != _UNAUTHORIZED:
             raise
-        _log.info("table_size_unknown", table=str(name))
+        log.info("table_size_unknown", table=str(name))
         return None

@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from bson.binary import UUID_SUBTYPE, Binary
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
@@ -32,6 +31,7 @@ from changefeed.documents.document import RAW, raw_document
 from changefeed.errors import SourceUnavailable
 from changefeed.table import TableId, TableName
 from source.connection import Client, deployment_of, read_command
+from source.ddl_description import bson_uuid
 from source.errors import readable, translated
 from source.majority_watch import majority_point
 from source.oplog.window import newest_time
@@ -67,7 +67,7 @@ def read_row(
         "maxTimeMS": wait_ms,
     }
     with translated(f"reading a row of {table} at {not_before} or later"):
-        guard = {"collectionUUID": _uuid(id_)} if deployment_of(client).shows_all_ddl else {}
+        guard = {"collectionUUID": bson_uuid(id_)} if deployment_of(client).shows_all_ddl else {}
         for _ in range(_LOOKS):
             name = name_of(client, table.db, id_, not_before)
             if name is None:
@@ -95,14 +95,10 @@ def _found(client: Client, database: str, command: dict[str, Any]) -> Row | None
 
 def name_of(client: Client, database: str, id_: TableId, not_before: ClusterTime) -> str | None:
     """The present name, within the database: a collection that is renamed into another database gets another UUID."""
-    command = {"listCollections": 1, "filter": {"info.uuid": _uuid(id_)}}
+    command = {"listCollections": 1, "filter": {"info.uuid": bson_uuid(id_)}}
     concern = {"level": "local", "afterClusterTime": not_before.to_bson()}
     named = read_command(client, database, {**command, "readConcern": concern})
     return next((str(found["name"]) for found in named["cursor"]["firstBatch"]), None)
-
-
-def _uuid(id_: TableId) -> Binary:
-    return Binary(bytes.fromhex(id_), UUID_SUBTYPE)
 
 
 _PATIENCE = timedelta(seconds=30)

@@ -15,15 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bson.binary import UUID_SUBTYPE, Binary
-
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import SourceUnavailable, SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import SYSTEM_DATABASES, TableId, TableKind, TableName, kind_of, view_id
 from source.connection import MAJORITY, Client, config_documents, read_cursor
-from source.ddl_description import index_document, printable, uuid_of
+from source.ddl_description import bson_uuid, index_document, printable, uuid_of
 from source.errors import translated
 from source.sharded.catalog_reading import name_now, specifications
 from source.sharded.cluster_clients import ClusterClients, reach_newest
@@ -132,7 +130,7 @@ class _Listings:
 
     def sharded(self, name: TableName, uuid: TableId, after_ts: ClusterTime) -> _ClusterTable:
         """An owner has its options. The database's primary shard may have older ones, or after a resharding no collection at all."""
-        key = Binary(bytes.fromhex(uuid), UUID_SUBTYPE)
+        key = bson_uuid(uuid)
         chunks = config_documents(
             self._clients.config, "chunks", {"uuid": key}, concern=_after(after_ts), projection={"shard": 1}
         )

@@ -83,7 +83,7 @@ class OwnedChunk:
         chunk = self._chunk
         not_before = chunk.not_before.ts.previous()
         with owned_find(
-            self._clients, chunk.table, self._arguments(), not_before=not_before, most=_MOST_DOCUMENTS
+            self._clients, chunk.table, chunk.find_arguments(), not_before=not_before, most=_MOST_DOCUMENTS
         ) as replies:
             self._at_ts = replies.at_ts
             nothing = yield from _given_on(self._in_turn(replies) if chunk.whole else self._merged(replies))
@@ -144,17 +144,6 @@ class OwnedChunk:
             return [each for shard in (first, *middle, last) for each in taken[shard]]
         head, tail = taken[first][:-1], taken[first][-1:]
         return [*head, *(each for shard in middle for each in taken[shard]), *tail]
-
-    def _arguments(self) -> dict[str, Any]:
-        if self._chunk.whole:
-            return {"hint": {"$natural": 1}}
-        arguments: dict[str, Any] = {"hint": {"_id": 1}}
-        range = self._chunk.range
-        if range.lower is not None:
-            arguments["min"] = raw_document(range.lower.raw)
-        if range.upper is not None:
-            arguments["max"] = raw_document(range.upper.raw)
-        return arguments
 
 
 class _ShardDocuments:

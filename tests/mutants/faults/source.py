@@ -111,8 +111,8 @@ SOURCE = (
     ),
     Fault(
         "a rename forgets the table that it replaced",
-        'drop_target=uuid_of(o.get("dropTarget")),\n        wall_ms=wall_ms,',
-        "drop_target=None,\n        wall_ms=wall_ms,",
+        'drop_target=uuid_of(o.get("dropTarget")),\n',
+        "drop_target=None,\n",
     ),
     Fault(
         "an inserted field keeps the place of the one before",
@@ -126,8 +126,8 @@ SOURCE = (
     ),
     Fault(
         "a change stream's token is taken as inclusive",
-        "        candidates.append(position_of(token))\n",
-        "        candidates.append(Position(position_of(token).ts.next()))\n",
+        "    shown = position_of(token) if token is not None else None\n",
+        "    shown = Position(position_of(token).ts.next()) if token is not None else None\n",
     ),
     Fault(
         "the newest write of a quiet source counts as a note",

@@ -33,7 +33,6 @@ from owner.connections import Connections, OwnerTerm
 from owner.ddl.feed import Taken
 from owner.ddl.jobs import InFlightDdl
 from sink.receipt import CommitCounts
-from source.loss import NothingLost
 from tests.described import described
 from tests.memory_etcd import MemoryEtcd
 
@@ -166,7 +165,7 @@ class Owner:
         connections = SimpleNamespace(
             acquire=lambda *_: SimpleNamespace(
                 oplog_window=lambda: None,
-                losses=lambda _: NothingLost(),
+                losses=lambda _: None,
                 move_on=self.moved_on.set,
                 feed=SimpleNamespace(subscribe=_nothing),
             ),
