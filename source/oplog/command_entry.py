@@ -48,6 +48,8 @@ class CommandEntry:
     ts: ClusterTime
     visible: bool
     previous_ts: ClusterTime | None
+    commit_ts: ClusterTime | None
+    """When the transaction took effect that it commits. None: it is no commitTransaction."""
     entry: bytes
 
     @classmethod
@@ -56,10 +58,13 @@ class CommandEntry:
         o = fields_of(fields[b"o"])
         applies = b"applyOps" in o
         partial = applies and (_true(o, b"partialTxn") or _true(o, b"prepare"))
+        commits = b"commitTransaction" in o
+        effective = o.get(b"commitTimestamp", fields[b"ts"])[-8:]
         return cls(
             ClusterTime.from_int(_UINT64(fields[b"ts"], 0)[0]),
-            (applies and not partial) or b"commitTransaction" in o,
-            _previous(fields) if applies or b"commitTransaction" in o else None,
+            (applies and not partial) or commits,
+            _previous(fields) if applies or commits else None,
+            ClusterTime.from_int(_UINT64(effective)[0]) if commits else None,
             entry,
         )
 

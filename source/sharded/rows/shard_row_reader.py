@@ -19,7 +19,6 @@ from functools import partial
 from itertools import chain
 from operator import itemgetter
 
-from changefeed.bson_bytes import elements, fields_of
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import HistoryLost
 from source.connection import Client
@@ -124,14 +123,14 @@ class ShardRowReader:
         found: list[_Commit] = []
         with closing(entries(self._client, range.start_ts, range.until_ts, _COMMITS)) as replies:
             for raw in chain.from_iterable(replies):
-                ts = _commit_ts(raw)
-                if range.start_ts <= ts < range.end_ts:
-                    found.append(_Commit(ts, CommandEntry.of(raw)))
+                command = CommandEntry.of(raw)
+                if command.commit_ts is not None and range.start_ts <= command.commit_ts < range.end_ts:
+                    found.append(_Commit(command.commit_ts, command))
         return sorted(found, key=lambda commit: (commit.ts, commit.entry.ts), reverse=True)
 
     def _operations(self, entry: bytes) -> list[tuple[bytes, Header]]:
         command = CommandEntry.of(entry)
-        if command.visible and not _is_commit(entry) and not from_migrate(entry):
+        if command.visible and command.commit_ts is None and not from_migrate(entry):
             return list(self._made(_Commit(command.ts, command)))
         return []
 
@@ -144,19 +143,3 @@ class ShardRowReader:
 
 def _pieces(reply: list[bytes]) -> Iterator[list[bytes]]:
     return (reply[at : at + _STRETCH] for at in range(0, len(reply), _STRETCH))
-
-
-def _ts_of(entry: bytes) -> ClusterTime:
-    found = [entry[at:end] for name, _, at, end in elements(entry) if name == b"ts"]
-    return ClusterTime.from_int(int.from_bytes(found[-1], "little"))
-
-
-def _is_commit(entry: bytes) -> bool:
-    return b"commitTransaction" in fields_of(fields_of(entry)[b"o"][3:])
-
-
-def _commit_ts(entry: bytes) -> ClusterTime:
-    o = fields_of(fields_of(entry)[b"o"][3:])
-    if b"commitTimestamp" not in o:
-        return _ts_of(entry)
-    return ClusterTime.from_int(int.from_bytes(o[b"commitTimestamp"][-8:], "little"))

@@ -9,12 +9,12 @@ from typing import Any
 from unittest.mock import patch
 
 import schema_store.schema_base
-import source.sharded.rows.shard_row_reader
 from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
 from changefeed.sharded_history import ShardedHistory
 from changefeed.table import TableId, TableName
+from source.oplog.command_entry import CommandEntry
 from source.sharded.cluster_clients import Silence
 from source.sharded.effective_order import Operation, StreamPoint
 from source.sharded.stream import ClusterStream
@@ -25,7 +25,13 @@ from tests.simulation.planted.bug import Bug
 
 
 def _transactions_count_when_a_shard_logs_their_commit() -> AbstractContextManager[Any]:
-    return patch("source.sharded.rows.shard_row_reader._commit_ts", source.sharded.rows.shard_row_reader._ts_of)
+    of = CommandEntry.of
+
+    def logged(raw: bytes) -> CommandEntry:
+        command = of(raw)
+        return replace(command, commit_ts=command.ts) if command.commit_ts is not None else command
+
+    return patch.object(CommandEntry, "of", logged)
 
 
 def _windows_do_not_look_beyond_their_end_for_commits() -> AbstractContextManager[Any]:
