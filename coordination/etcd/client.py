@@ -10,9 +10,10 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from itertools import groupby
-from typing import Any, Self
+from typing import Any
 
 import grpc
 from etcd3 import etcdrpc as rpc
@@ -41,15 +42,12 @@ from coordination.etcd.protocol import (
 _PAGE = 1000
 
 
-class EtcdClient:
+class EtcdClient(AbstractContextManager["EtcdClient"]):
     """Safe to use from many threads. `close` ends its watches too, and may be called twice."""
 
     def __init__(self, config: EtcdConfig) -> None:
         self._timeout = config.timeout
         self._connection = EtcdConnection(config)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

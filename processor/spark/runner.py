@@ -21,13 +21,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import structlog
 from py4j.clientserver import ClientServer
@@ -68,7 +68,7 @@ class Group:
         return f"{self.changefeed}/{self.lane}"
 
 
-class SparkRunner:
+class SparkRunner(AbstractContextManager["SparkRunner"]):
     """Thread-safe. `stop` may be called twice, and nothing runs after it."""
 
     def __init__(self, settings: SparkSettings | None = None, *, patience: timedelta | None = None) -> None:
@@ -82,9 +82,6 @@ class SparkRunner:
         self._one: RDD[int] | None = None
         self._stopped = False
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="spark-health")
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

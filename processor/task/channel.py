@@ -18,9 +18,9 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import structlog
 
@@ -50,7 +50,7 @@ class Call:
     key: bytes = field(repr=False)
 
 
-class Channel:
+class Channel(AbstractContextManager["Channel"]):
     """One side of the connection. Only `hang_up` may be called while another thread uses it."""
 
     def __init__(self, connection: socket.socket, key: bytes, *, driver: bool) -> None:
@@ -63,9 +63,6 @@ class Channel:
         for option, value in _KEEPALIVE:
             if hasattr(socket, option):
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -15,9 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import structlog
 
@@ -88,7 +89,7 @@ class SinkUse:
     """Nobody waits to learn how long."""
 
 
-class Applier:
+class Applier(AbstractContextManager["Applier"]):
     """For one task, which ends only after its last write. Each batch is durable, or its rows wait, before the next is written. Added
     changes count once `finish` has returned.
 
@@ -130,9 +131,6 @@ class Applier:
         self.overdue = False
         """The sink is too slow for the whole window: what was added takes long enough."""
         self.outcome = JobOutcome()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """A failed task ends only when its last write has ended."""

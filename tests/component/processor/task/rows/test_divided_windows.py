@@ -106,7 +106,8 @@ def test_spark_divides_a_wide_window_and_none_that_is_replayed(
         made.source[database]["orders"].update_one({"_id": 1}, {"$inc": {"n": 1}})
         assert time.monotonic() < deadline
     _hand_values_on(made.source, database, rounds=1, numbers=range(100, 110))
-    with _WatchedSpark(SparkSettings(master="local[4]")) as spark:
+    spark = _WatchedSpark(SparkSettings(master="local[4]"))
+    with spark:
         pipeline = Pipeline(spark, WindowLimits(slice_seconds=1), SparkWatch(spark.probe))
         context = SharedContext(made.shared.context)
         window = Window(made.start, made.now())
