@@ -25,10 +25,11 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
@@ -149,31 +150,22 @@ class JobRuns:
             return [report_of(error, "copy_steps_failed", steps=len(steps))]
 
 
+@dataclass(slots=True, eq=False)
 class Attempts:
     """The attempts of one node in one session. Thread-safe."""
 
-    def __init__(
-        self,
-        store: FencedStore,
-        layout: Layout,
-        node: NodeId,
-        lease: int,
-        over: threading.Event,
-        *,
-        budget: timedelta = BUDGET,
-    ) -> None:
-        """`over`: the session has ended, and everything that it allowed with it. No thread waits for an attempt after that."""
-        self._store = store
-        self._layout = layout
-        self._node = node
-        self._lease = lease
-        self._over = over
-        self._budget = budget
-        self._numbers = itertools.count(1)
+    store: FencedStore
+    layout: Layout
+    node: NodeId
+    lease: int
+    over: threading.Event
+    """The session has ended, and everything that it allowed with it. No thread waits for an attempt after that."""
+    budget: timedelta = field(default=BUDGET, kw_only=True)
+    numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1), init=False)
 
     def new(self) -> str:
         """The key of a new attempt. The key exists in etcd only if the attempt is lost."""
-        return self._layout.revoked(self._node, next(self._numbers))
+        return self.layout.revoked(self.node, next(self.numbers))
 
     def until_over(self, attempt: str, work: Callable[[], T]) -> T:
         """Runs `work`. Returns or raises once none of its tasks can write any more."""
@@ -184,16 +176,16 @@ class Attempts:
             raise
 
     def _revoke(self, attempt: str, reason: str) -> None:
-        _log.warning("attempt_revoked", attempt=attempt, node=self._node, reason=reason)
-        while not self._over.is_set():
+        _log.warning("attempt_revoked", attempt=attempt, node=self.node, reason=reason)
+        while not self.over.is_set():
             try:
-                self._store.settle()
-                self._store.commit([Put(attempt, b"{}", self._lease)])
+                self.store.settle()
+                self.store.commit([Put(attempt, b"{}", self.lease)])
             except RetryableError as error:
                 _log.warning("attempt_not_revoked_yet", attempt=attempt, error=str(error))
-                self._over.wait(_RETRY.total_seconds())
+                self.over.wait(_RETRY.total_seconds())
             else:
-                self._over.wait(self._budget.total_seconds())
+                self.over.wait(self.budget.total_seconds())
                 return
 
 

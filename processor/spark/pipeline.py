@@ -116,13 +116,14 @@ class SharedContext:
         self._base.release()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    def __init__(self, spark: SparkRunner, limits: WindowLimits, watch: SparkWatch, stays: Stays | None = None) -> None:
-        """`watch` learns how jobs end in Spark. Without `stays` each window is a job."""
-        self._spark = spark
-        self._limits = limits
-        self._stays = stays
-        self._watch = watch
+    """`watch` learns how jobs end in Spark. Without `stays` each window is a job."""
+
+    spark: SparkRunner
+    limits: WindowLimits
+    watch: SparkWatch
+    stays: Stays | None = None
 
     def run(self, shared: SharedContext, spec: JobSpec) -> JobOutcome:
         """Blocks until the whole window is durable downstream, or returns the error of one of its tasks in the outcome."""
@@ -131,20 +132,20 @@ class Pipeline:
         group = _group(shared.context, spec.attempt)
         parallelism = shared.context.configuration.pipeline.parallelism
         if shared.context.configuration.apply_limit is not None:
-            spec = replace(spec, limit_share=spec.limit_share / self._spark.executors())
+            spec = replace(spec, limit_share=spec.limit_share / self.spark.executors())
         scan = spec.whole(shared.context.tables).scan
-        limits = replace(self._limits, slices=1 if spec.alone else parallelism)
+        limits = replace(self.limits, slices=1 if spec.alone else parallelism)
         cuts = slices(scan, limits, capture=shared.context.capture, density=spec.density)
-        with self._watch.job(), self._broadcast(shared) as broadcast:
+        with self.watch.job(), self._broadcast(shared) as broadcast:
 
             def job() -> JobOutcome:
-                return self._spark.run_one(group, partial(replicate_window, broadcast(), spec))
+                return self.spark.run_one(group, partial(replicate_window, broadcast(), spec))
 
-            if len(cuts) > 1 and self._spark.divides():
+            if len(cuts) > 1 and self.spark.divides():
                 with self._beside(len(cuts)):
                     outcome = self._run_wide(shared.context, broadcast(), spec, cuts)
-            elif spec.default and self._stays is not None:
-                outcome = self._stays.run(shared.context, spec, broadcast, job)
+            elif spec.default and self.stays is not None:
+                outcome = self.stays.run(shared.context, spec, broadcast, job)
             else:
                 with self._beside(1):
                     outcome = job()
@@ -156,19 +157,19 @@ class Pipeline:
     def copy(self, shared: SharedContext, steps: Sequence[CopyStep], attempt: str) -> CopyAnswers:
         """Runs steps of initial copies, in one task."""
         if shared.context.configuration.copy_limit is not None:
-            among = self._spark.executors()
+            among = self.spark.executors()
             steps = [_shared(step, among) if isinstance(step, CopyChunk) else step for step in steps]
         group = _group(shared.context, attempt)
-        with self._watch.job(), self._beside(1), self._broadcast(shared) as broadcast:
-            answers = self._spark.run_one(group, partial(run_copy_steps, broadcast(), steps, attempt))
+        with self.watch.job(), self._beside(1), self._broadcast(shared) as broadcast:
+            answers = self.spark.run_one(group, partial(run_copy_steps, broadcast(), steps, attempt))
         failpoint.reach("chunks_read", shared.context.changefeed)
         return answers
 
     def look(self, shared: SharedContext, attempt: str) -> ErrorReport | None:
         """Whether a task reaches the source, the target and etcd; None if it does."""
         group = _group(shared.context, attempt)
-        with self._watch.job(), self._broadcast(shared) as broadcast:
-            return self._spark.run_one(group, partial(look_around, broadcast(), attempt))
+        with self.watch.job(), self._broadcast(shared) as broadcast:
+            return self.spark.run_one(group, partial(look_around, broadcast(), attempt))
 
     @contextmanager
     def _broadcast(self, shared: SharedContext) -> Iterator[Callable[[], BroadcastContext]]:
@@ -176,7 +177,7 @@ class Pipeline:
         handles = [shared.handle]
 
         def through() -> BroadcastContext:
-            handle = shared.through(self._spark)
+            handle = shared.through(self.spark)
             handles.append(handle)
             return handle
 
@@ -187,17 +188,17 @@ class Pipeline:
             raise
 
     def cancel(self, shared: SharedContext, attempt: str) -> None:
-        if self._stays is not None:
-            self._stays.cancel(attempt)
-        self._spark.cancel(_group(shared.context, attempt))
+        if self.stays is not None:
+            self.stays.cancel(attempt)
+        self.spark.cancel(_group(shared.context, attempt))
 
     def _beside(self, tasks: int) -> AbstractContextManager[None]:
-        return self._stays.beside(tasks) if self._stays is not None else nullcontext()
+        return self.stays.beside(tasks) if self.stays is not None else nullcontext()
 
     def _run_wide(self, context: JobContext, handle: BroadcastContext, spec: JobSpec, cuts: list[Window]) -> JobOutcome:
         group, buckets = _group(context, spec.attempt), context.configuration.pipeline.parallelism
         divided = divided_tables(spec, context)
-        parts = self._spark.run_shuffled(
+        parts = self.spark.run_shuffled(
             group,
             range(len(cuts)),
             partial(read_slice, handle, spec, cuts, buckets, divided),

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -42,25 +42,23 @@ _MOST = 64
 _log = structlog.get_logger()
 
 
+@dataclass(slots=True, eq=False)
 class Stay:
     """One staying task. It runs one window at a time."""
 
-    def __init__(
-        self, group: Group, context: str, call: Call, dialled: Future[Channel], ended: Future[Departure]
-    ) -> None:
-        """`context`: the key of the one with which it begins."""
-        self.group = group
-        self._context = context
-        self.call = call
-        self.ended = ended
-        self.cancelled = threading.Event()
-        self._dialled = dialled
+    group: Group
+    context: str
+    """The key of the one that it has."""
+    call: Call
+    dialled: Future[Channel]
+    ended: Future[Departure]
+    cancelled: threading.Event = field(default_factory=threading.Event, init=False)
 
     def run(self, context: JobContext, spec: JobSpec) -> JobOutcome | None:
-        waited: list[Future[Any]] = [self._dialled, self.ended]
+        waited: list[Future[Any]] = [self.dialled, self.ended]
         wait(waited, return_when=FIRST_COMPLETED)
-        if self._dialled.done():
-            outcome = self._hand_over(self._dialled.result(), context, spec)
+        if self.dialled.done():
+            outcome = self._hand_over(self.dialled.result(), context, spec)
         else:
             outcome = self._never_connected(self.ended.result())
         if outcome is None and self.cancelled.is_set():
@@ -70,12 +68,12 @@ class Stay:
     def _hand_over(self, channel: Channel, context: JobContext, spec: JobSpec) -> JobOutcome | None:
         if not channel.silent(0):
             return None
-        changed = context.without_base() if context.key != self._context else None
+        changed = context.without_base() if context.key != self.context else None
         try:
             channel.send(HandedWindow(spec=spec, context=changed))
         except ChannelLost:
             return None
-        self._context = context.key
+        self.context = context.key
         try:
             outcome = channel.receive()
         except ChannelLost as lost:
@@ -86,15 +84,15 @@ class Stay:
 
     def leave(self) -> None:
         """Call it only while the task is idle."""
-        if self._dialled.done():
+        if self.dialled.done():
             try:
-                self._dialled.result().send(None)
+                self.dialled.result().send(None)
             except ChannelLost as lost:
                 _log.info("stay_gone_already", group=str(self.group), reason=str(lost))
 
     def hang_up(self) -> None:
-        if self._dialled.done():
-            self._dialled.result().hang_up()
+        if self.dialled.done():
+            self.dialled.result().hang_up()
 
     @staticmethod
     def _never_connected(departure: Departure) -> JobOutcome | None:

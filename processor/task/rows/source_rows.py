@@ -12,7 +12,7 @@ it says that another table has been created under the name. A worked example; th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from changefeed.config.configuration import Configuration
@@ -55,26 +55,20 @@ def streams_asked_for(configuration: Configuration) -> tuple[ReadOptions, ...]:
     return (plain, images) if configuration.pipeline.pre_images else (plain,)
 
 
+@dataclass(slots=True, eq=False)
 class SourceRows:
-    def __init__(
-        self,
-        source: ReadsRows,
-        schemas: SchemaVersions,
-        row_filter: RowFilter,
-        columns_of: Callable[[TableName], Columns | None],
-    ) -> None:
-        self._source = source
-        self._schemas = schemas
-        self._filter = row_filter
-        self._columns_of = columns_of
-        self.held = Held()
-        """What open DDLs hold, as the running job knows it."""
+    source: ReadsRows
+    schemas: SchemaVersions
+    filter: RowFilter
+    columns_of: Callable[[TableName], Columns | None]
+    held: Held = field(default_factory=Held, init=False)
+    """What open DDLs hold, as the running job knows it."""
 
     def fetch(self, change: RowChange) -> SourceRow | None:
         """The row may be newer than the change that did not fit. Later changes then find it ahead of them."""
         table = change.table
         uuids = self._uuids(table.id)
-        row = self._source.row(
+        row = self.source.row(
             table.source,
             uuids,
             change.key,
@@ -83,17 +77,17 @@ class SourceRows:
         )
         if row is None or row.document is None:
             return None if row is None else SourceRow(None, row.read_ts)
-        columns, ignored = self._columns_of(table.source), self._filter.ignores_document(table.source, row.document)
+        columns, ignored = self.columns_of(table.source), self.filter.ignores_document(table.source, row.document)
         document = row.document if columns is None else columns.document(row.document)
         return SourceRow(document, row.read_ts, ignored=ignored)
 
     def _uuids(self, table: TableId) -> tuple[TableId, ...]:
-        schema = self._schemas.latest(table)
+        schema = self.schemas.latest(table)
         later = (uuid for uuid, of in self.held.uuids.items() if of == table)
         return (table, *(schema.uuids if schema is not None else ()), *later)
 
     def _is_of_another(self, uuid: TableId, table: TableId) -> bool:
         """Of a UUID that is not among the table's."""
-        if uuid in self.held.tables or self._schemas.latest(uuid) is not None:
+        if uuid in self.held.tables or self.schemas.latest(uuid) is not None:
             return True
-        return self._schemas.by_uuid().get(uuid, table) != table
+        return self.schemas.by_uuid().get(uuid, table) != table

@@ -57,9 +57,9 @@ def _tasks_end_before_their_last_batch_is_written() -> AbstractContextManager[An
 
 def _windows_are_reported_before_they_are_acknowledged() -> AbstractContextManager[Any]:
     def run(self: Any, shared: Any, spec: Any) -> JobOutcome:
-        handle = shared.through(self._spark)
+        handle = shared.through(self.spark)
         task = partial(replicate_window, handle, spec)
-        self._spark._begin(processor.spark.pipeline._group(shared.context, spec.attempt), task)
+        self.spark._begin(processor.spark.pipeline._group(shared.context, spec.attempt), task)
         return JobOutcome()
 
     return patch.object(processor.spark.pipeline.Pipeline, "run", run)
