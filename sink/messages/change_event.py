@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from struct import Struct
-from typing import Any, TypeAlias
+from typing import Any
 
 import bson
 from bson.binary import UUID_SUBTYPE, Binary
@@ -23,29 +23,14 @@ from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.documents.document import raw_document
-from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlType, RowType
 from changefeed.records.ddl import DdlRecord
 from changefeed.table import TableId, TableName
-from sink.ddl import (
-    BeginAgain,
-    CreateIndexes,
-    CreateTable,
-    DownstreamDdl,
-    DropIndexes,
-    DropTables,
-    ModifyTable,
-    RenameTable,
-    ReplaceView,
-    ShardTable,
-    Skip,
-    Together,
-)
+from sink.ddl import DownstreamDdl
+from sink.messages.message import EMPTIED, Fields, ddl_message
 from sink.messages.row_message import NOTHING_ELSE, OfTable
 from sink.row import RowChange, RowDetails, TargetTable
-from sluice_client.pos import pos_of
 
-Fields: TypeAlias = dict[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEX_UUID = 32
 _TIME = Struct("<13sQ")
@@ -124,45 +109,25 @@ def removed_fields(update: Mapping[str, Any]) -> list[str]:
 
 
 def ddl_event(record: DdlRecord, ddl: DownstreamDdl) -> bytes | None:
-    """None for a DDL that changes nothing downstream."""
-    type, names, more = _described(record, ddl)
-    if type is None:
+    """None for a DDL that changes nothing downstream, or for which MongoDB has no event."""
+    message = ddl_message("", record, ddl)
+    if message is None or message.fields["type"] == EMPTIED:
         return None
-    event = record.event
+    event, said = record.event, message.fields
     wall = {} if event.wall_ms is None else {"wallTime": _EPOCH + timedelta(milliseconds=event.wall_ms)}
-    time = event.position.ts.to_bson()
-    head = {"_id": {"_data": pos_of(event.position)}, "operationType": type.value, "clusterTime": time, **wall}
-    uuid = {} if type is DdlType.DROP_DATABASE else _uuid(event.id)
-    return bson.encode({**head, **uuid, "ns": names, **more})
-
-
-def _described(record: DdlRecord, ddl: DownstreamDdl) -> tuple[DdlType | None, Fields, Fields]:  # noqa: C901, PLR0911 - one case for each kind of DDL
-    event = record.event
-    match ddl:
-        case Skip() | BeginAgain() | ReplaceView():
-            return None, {}, {}
-        case CreateTable():
-            return DdlType.CREATE, _names(ddl.name), {"operationDescription": RawBSONDocument(ddl.options.raw)}
-        case CreateIndexes():
-            indexes = [RawBSONDocument(index.raw) for index in ddl.indexes]
-            return DdlType.CREATE_INDEXES, _names(ddl.name), {"operationDescription": {"indexes": indexes}}
-        case DropIndexes():
-            description = RawBSONDocument(event.description.raw)
-            return DdlType.DROP_INDEXES, _names(ddl.name), {"operationDescription": description}
-        case ModifyTable():
-            return DdlType.MODIFY, _names(ddl.name), {"operationDescription": RawBSONDocument(ddl.changes.raw)}
-        case ShardTable():
-            return ddl.how, _names(ddl.name), {"operationDescription": RawBSONDocument(ddl.description.raw)}
-        case RenameTable():
-            to = _names(ddl.to)
+    kind = event.type.value if said["type"] == "shard" else said["type"]
+    head = {"_id": {"_data": said["pos"]}, "operationType": kind, "clusterTime": event.position.ts.to_bson(), **wall}
+    if kind == DdlType.DROP_DATABASE:
+        return bson.encode({**head, "ns": {"db": event.db}})
+    more: Fields = {"operationDescription": said["spec"]} if "spec" in said else {}
+    match kind:
+        case DdlType.DROP_INDEXES:
+            more = {"operationDescription": RawBSONDocument(event.description.raw)}
+        case DdlType.RENAME:
+            to = _names(TableName.parse(said["to"]))
             dropped = {"dropTarget": uuid} if (uuid := _uuid(event.drop_target).get("collectionUUID")) else {}
-            return DdlType.RENAME, _names(ddl.name), {"to": to, "operationDescription": {"to": to, **dropped}}
-        case DropTables() if event.type is DdlType.DROP_DATABASE:
-            return DdlType.DROP_DATABASE, {"db": event.db}, {}
-        case DropTables():
-            return DdlType.DROP, _names(ddl.names[0]), {}
-        case Together():
-            raise DdlUnsupported(f"{event}: an event sink has no copies beside a table")
+            more = {"to": to, "operationDescription": {"to": to, **dropped}}
+    return bson.encode({**head, **_uuid(event.id), "ns": _names(TableName.parse(said["ns"])), **more})
 
 
 def _names(name: TableName) -> Fields:

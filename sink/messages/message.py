@@ -20,9 +20,8 @@ A DDL has "wall", milliseconds by the source's clock, behind its pos if the sour
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from json.encoder import encode_basestring
 from typing import Any, TypeAlias
 
 import bson
@@ -49,11 +48,10 @@ from sink.ddl import (
     Together,
 )
 from sink.receipt import CopyEnd
-from sluice_client.extended_json import to_json
-from sluice_client.feed_reader import VERSION, Watermark
+from sluice_client.feed_reader import VERSION, StoredMessage, Watermark
 from sluice_client.pos import pos_of
 
-Value: TypeAlias = "str | int | bool | Document | Sequence[Value] | Mapping[str, Value] | None"
+Fields: TypeAlias = dict[str, Any]
 
 EMPTIED = "recopy"
 """The type of the message that says that a table is empty from there, and copied again."""
@@ -61,15 +59,15 @@ EMPTIED = "recopy"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`Document`s in it are canonical Extended JSON in JSON; everything else is plain."""
+    """Documents of users in it are raw: canonical Extended JSON in JSON. Everything else is plain."""
 
-    fields: Mapping[str, Value]
+    fields: Fields
 
     def json(self) -> bytes:
-        return _json(self.fields).encode()
+        return StoredMessage("", "", self.bson()).json.encode()
 
     def bson(self) -> bytes:
-        return bson.encode(_bson(self.fields))
+        return bson.encode(self.fields)
 
 
 def ddl_message(  # noqa: C901 - one case for each kind of DDL
@@ -77,23 +75,28 @@ def ddl_message(  # noqa: C901 - one case for each kind of DDL
 ) -> Message | None:
     """None for a DDL that changes nothing downstream."""
     event = record.event
-    head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "ddl"}
-    at: dict[str, Value] = {"pos": pos_of(event.position), **({} if event.wall_ms is None else {"wall": event.wall_ms})}
-    about: dict[str, Value] = {"id": _id(record), **at}
+    head: Fields = {"v": VERSION, "feed": feed, "op": "ddl"}
+    at: Fields = {"pos": pos_of(event.position), **({} if event.wall_ms is None else {"wall": event.wall_ms})}
+    about: Fields = {"id": _id(record), **at}
     match ddl:
         case Skip():
             return None
         case CreateTable():
-            own: dict[str, Value] = {"type": "create", "ns": str(ddl.name), **about, "spec": ddl.options}
+            own: Fields = {"type": "create", "ns": str(ddl.name), **about, "spec": _raw(ddl.options)}
         case CreateIndexes():
-            own = {"type": "createIndexes", "ns": str(ddl.name), **about, "spec": {"indexes": list(ddl.indexes)}}
+            own = {
+                "type": "createIndexes",
+                "ns": str(ddl.name),
+                **about,
+                "spec": {"indexes": list(map(_raw, ddl.indexes))},
+            }
             own["async"] = record.background
         case DropIndexes():
             own = {"type": "dropIndexes", "ns": str(ddl.name), **about, "spec": {"indexes": list(ddl.indexes)}}
         case ModifyTable():
-            own = {"type": "modify", "ns": str(ddl.name), **about, "spec": ddl.changes}
+            own = {"type": "modify", "ns": str(ddl.name), **about, "spec": _raw(ddl.changes)}
         case ShardTable():
-            own = {"type": "shard", "ns": str(ddl.name), **about, "spec": ddl.description}
+            own = {"type": "shard", "ns": str(ddl.name), **about, "spec": _raw(ddl.description)}
         case RenameTable():
             own = {"type": "rename", "ns": str(ddl.name), "to": str(ddl.to), **about, "dropped": event.drop_target}
         case DropTables() if event.type is DdlType.DROP_DATABASE:
@@ -110,12 +113,12 @@ def ddl_message(  # noqa: C901 - one case for each kind of DDL
 
 
 def emptied_message(feed: str, table: TableId, name: TableName, at: Position) -> Message:
-    head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "ddl", "type": EMPTIED}
+    head: Fields = {"v": VERSION, "feed": feed, "op": "ddl", "type": EMPTIED}
     return Message({**head, "ns": str(name), "id": table, "pos": pos_of(at)})
 
 
 def copy_end_message(feed: str, end: CopyEnd) -> Message:
-    head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "c", "ns": str(end.name), "id": end.table}
+    head: Fields = {"v": VERSION, "feed": feed, "op": "c", "ns": str(end.name), "id": end.table}
     return Message({**head, "pos": pos_of(end.at), "start": pos_of(end.start)})
 
 
@@ -126,14 +129,14 @@ def watermark_message(feed: str, at: Position, tables: Mapping[TableId, Position
 
 def schema_message(feed: str, schema: TableSchema, name: TableName) -> Message:
     """`name`: the table's name downstream."""
-    about: Mapping[str, Value] = {
+    about: Fields = {
         "kind": schema.kind.value,
-        "options": schema.options,
-        "indexes": list(schema.indexes),
-        "shardKey": schema.shard_key,
+        "options": _raw(schema.options),
+        "indexes": list(map(_raw, schema.indexes)),
+        "shardKey": schema.shard_key and _raw(schema.shard_key),
     }
-    head: dict[str, Value] = {"v": VERSION, "feed": feed, "op": "b", "ns": str(name), "id": schema.id}
-    copy: dict[str, Value] = {"copy": True} if schema.copied and schema.kind is not TableKind.VIEW else {}
+    head: Fields = {"v": VERSION, "feed": feed, "op": "b", "ns": str(name), "id": schema.id}
+    copy: Fields = {"copy": True} if schema.copied and schema.kind is not TableKind.VIEW else {}
     return Message({**head, "pos": pos_of(schema.valid_from), **copy, "schema": about})
 
 
@@ -149,31 +152,5 @@ def _ended(record: DdlRecord) -> list[str]:
     return sorted(scope.ended or scope.tables | scope.apart)
 
 
-def _json(value: Value) -> str:  # noqa: PLR0911 - one case for each type
-    match value:
-        case Document():
-            return to_json(value.raw)
-        case str():
-            return encode_basestring(value)
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
-        case Mapping():
-            return f"{{{', '.join(f'{encode_basestring(name)}: {_json(each)}' for name, each in value.items())}}}"
-        case _:
-            return f"[{', '.join(map(_json, value))}]"
-
-
-def _bson(value: Value) -> Any:
-    match value:
-        case Document():
-            return RawBSONDocument(value.raw)
-        case Mapping():
-            return {name: _bson(each) for name, each in value.items()}
-        case str() | None | int():
-            return value
-        case _:
-            return list(map(_bson, value))
+def _raw(document: Document) -> RawBSONDocument:
+    return RawBSONDocument(document.raw)

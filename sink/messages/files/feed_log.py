@@ -62,7 +62,6 @@ from sink.messages.files.store import Store, create_same
 from sink.messages.message import (
     EMPTIED,
     Message,
-    Value,
     copy_end_message,
     ddl_message,
     emptied_message,
@@ -272,7 +271,7 @@ class FileMarks:
         if self._number is None:
             self._identity.confirm(self._store)
             self._number = max((number_of(name) + 1 for name in self._store.names(CHECKPOINT)), default=0)
-        rests_on: dict[str, Value] = {
+        rests_on = {
             "logs": {str(epoch): count for epoch, count in sorted(committed.counts.items())},
             "ended": committed.ended,
         }
