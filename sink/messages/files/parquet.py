@@ -1,24 +1,16 @@
-"""`ParquetFile`: a data file with rows in columns, which are the same for every table and every version of the format.
+"""`ParquetFile`: a data file with rows in columns. `sluice_client/parquet_rows.py` lists the columns, and reads them again.
 
-    pos, op, ns, id, schema           as in the messages
-    ts, increment                     the cluster time: its seconds as a moment, and its increment
-    wall                              the source's clock, where the source says it
-    txn_session, txn_number           the transaction that the change was part of
-    key, after, update, before        canonical Extended JSON, as in the messages; null where the document has no JSON
-    key_bson, after_bson, ..          the same documents, exact for every value
-    images                            which images the changefeed asked for and found
+They are the same for every table and every version of the format. Nothing is inferred from documents: a table whose documents change has
+the same columns. A column that a message has nothing for is null. The version of the format and the changefeed stand in the
+file's metadata, as `sluice.v` and `sluice.feed`.
 
-Nothing is inferred from documents: a table whose documents change has the same columns. A column that a message has nothing for is null.
-The version of the format and the changefeed stand in the file's metadata, as `sluice.v` and `sluice.feed`.
-
-`ParquetRows` makes row changes and copied documents rows of such a file, and is called for each change. What reads
-them again is `sluice_client/parquet_rows.py`.
+`ParquetRows` makes row changes and copied documents rows of such a file, and is called for each change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,33 +33,14 @@ def schema_of(feed: str) -> pa.Schema:
     return SCHEMA.with_metadata({"sluice.v": str(VERSION), "sluice.feed": feed})
 
 
-class ParquetRow(NamedTuple):
-    """The columns in their order, and how many bytes they have."""
+ParquetRow: TypeAlias = tuple[Any, ...]
+"""The columns in their order."""
+_DOCUMENTS = [SCHEMA.names.index(name) for name in ("key_bson", "after_bson", "update_bson", "before_bson")]
 
-    pos: str
-    op: str
-    ns: str
-    id: str
-    schema: str
-    ts: int
-    increment: int
-    wall: int | None
-    txn_session: str | None
-    txn_number: int | None
-    key: str | None
-    key_bson: bytes
-    after: str | None
-    after_bson: bytes | None
-    update: str | None
-    update_bson: bytes | None
-    before: str | None
-    before_bson: bytes | None
-    images: str | None
 
-    @property
-    def size(self) -> int:
-        changed = len(self.after_bson or b"") + len(self.update_bson or b"")
-        return 150 + 3 * (len(self.key_bson) + changed + len(self.before_bson or b""))
+def _size(row: ParquetRow) -> int:
+    """About how many bytes it has."""
+    return 150 + 3 * sum(len(row[at] or b"") for at in _DOCUMENTS)
 
 
 _GROUP_BYTES = 16 << 20
@@ -91,7 +64,7 @@ class ParquetFile:
 
     def add(self, row: ParquetRow) -> None:
         self._rows.append(row)
-        self._bytes += row.size
+        self._bytes += _size(row)
         if self._bytes >= self._group_bytes or len(self._rows) >= _GROUP_ROWS:
             self._end_group()
 
@@ -134,7 +107,6 @@ class _Sink:
 
 _NO_DETAILS = RowDetails()
 _NO_TRANSACTION = None, None
-_new = tuple.__new__
 
 
 class ParquetRows:
@@ -165,13 +137,12 @@ class ParquetRows:
         update: bytes | None,
         details: RowDetails = _NO_DETAILS,
     ) -> ParquetRow:
-        """In the order of `ParquetRow`."""
         wall, transaction, before, _, images = details
         session, number = transaction or _NO_TRANSACTION
         ns, version, json = self._of(table)
         times = (time >> 32) * 1000, time & 0xFFFFFFFF, wall
         documents = _key_json(key), key, _json(after, json), after, _json(update), update, _json(before, json), before
-        return _new(ParquetRow, (pos, op, ns, table.id, version, *times, session, number, *documents, images))
+        return pos, op, ns, table.id, version, *times, session, number, *documents, images
 
 
 def _key_json(key: bytes) -> str | None:
