@@ -35,25 +35,15 @@ from changefeed.config.sinks.message_options import FormatName, JsonMode, Messag
 from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import only_id
 from changefeed.event import RowType
-from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
-from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
 from sink.messages.change_event import ChangeEvents, ddl_event, removed_fields
 from sink.messages.debezium_schema import key_schema, value_schema
-from sink.messages.message import (
-    Message,
-    copy_end_message,
-    ddl_message,
-    emptied_message,
-    schema_message,
-    watermark_message,
-)
-from sink.messages.message_format import KeyedMessage, MessageFormat, RowHeaders, headers_of
+from sink.messages.message import Message, ddl_message
+from sink.messages.message_format import KeyedMessage, MessageFormat, RowHeaders, headers_of, watermark_alone
 from sink.messages.message_key import keys_json, message_key
 from sink.messages.row_message import COPIED, OPS, OfTable, event_pos, row_encoder
 from sink.messages.shaped_json import ShapedJson
-from sink.receipt import CopyEnd
 from sink.row import RowChange, RowDetails, TargetTable
 from sluice_client.extended_json import COMPACT, RELAXED, SPACED, STRICT, first_value, to_json
 from sluice_client.pos import AFTER_ALL, pos_of
@@ -74,9 +64,8 @@ _json = JSONEncoder(ensure_ascii=False).encode
 class DebeziumFormat:
     in_band = False
 
-    def __init__(self, feed: str, source: str, options: MessageOptions) -> None:
+    def __init__(self, source: str, options: MessageOptions) -> None:
         legacy = options.json_mode is JsonMode.LEGACY
-        self._feed = feed
         self._source = source
         self._tombstones = options.tombstones
         self._schemas = options.schemas
@@ -124,17 +113,8 @@ class DebeziumFormat:
         headers = headers_of("ddl", pos_of(record.position), record.event.id)
         return KeyedMessage(f'{{"databaseName": {_quoted(names["db"])}}}'.encode(), value.encode(), headers)
 
-    def schema(self, schema: TableSchema, name: TableName) -> None:  # noqa: ARG002 - Debezium has no such message
-        return None
-
-    def emptied(self, table: TableId, name: TableName, at: Position) -> None:  # noqa: ARG002 - Debezium has no such message
-        return None
-
-    def copy_end(self, end: CopyEnd) -> None:  # noqa: ARG002 - Debezium has no such message
-        return None
-
-    def watermark(self, at: Position, behind: Mapping[TableId, Position]) -> KeyedMessage:
-        return KeyedMessage(None, watermark_message(self._feed, at, behind).json(), headers_of("w", pos_of(at), None))
+    def told(self, message: Message) -> KeyedMessage | None:
+        return watermark_alone(message)
 
     def _key(self, table: TargetTable, key: bytes) -> bytes:
         """Without the fields of a shard key, as Debezium's is."""
@@ -230,34 +210,20 @@ class SluiceFormat:
 
     def ddl(self, record: DdlRecord, ddl: DownstreamDdl) -> KeyedMessage | None:
         message = ddl_message(self._feed, record, ddl)
-        return None if message is None else self._keyless(message, "ddl")
-
-    def schema(self, schema: TableSchema, name: TableName) -> KeyedMessage:
-        return self._keyless(schema_message(self._feed, schema, name), "b")
-
-    def emptied(self, table: TableId, name: TableName, at: Position) -> KeyedMessage:
-        return self._keyless(emptied_message(self._feed, table, name, at), "ddl")
-
-    def copy_end(self, end: CopyEnd) -> KeyedMessage:
-        return self._keyless(copy_end_message(self._feed, end), "c")
-
-    def watermark(self, at: Position, behind: Mapping[TableId, Position]) -> KeyedMessage:
-        return self._keyless(watermark_message(self._feed, at, behind), "w")
+        return None if message is None else self.told(message)
 
     def _key(self, key: bytes) -> bytes:
         return keys_json(key)[1].encode() if self._json else message_key(key)
 
-    def _keyless(self, message: Message, op: str) -> KeyedMessage:
-        pos, table = str(message.fields["pos"]), message.fields.get("id")
-        headers = headers_of(op, pos, str(table) if table is not None else None)
+    def told(self, message: Message) -> KeyedMessage:
+        headers = headers_of(message.fields["op"], message.fields["pos"], message.fields.get("id"))
         return KeyedMessage(None, message.json() if self._json else message.bson(), headers)
 
 
 class MongoFormat:
     in_band = False
 
-    def __init__(self, feed: str, encoding: MessageEncoding) -> None:
-        self._feed = feed
+    def __init__(self, encoding: MessageEncoding) -> None:
         self._json = encoding is MessageEncoding.JSON
         self._events = ChangeEvents()
         self._headers = RowHeaders()
@@ -280,17 +246,8 @@ class MongoFormat:
             return None
         return KeyedMessage(None, self._encoded(event), headers_of("ddl", pos_of(record.position), record.event.id))
 
-    def schema(self, schema: TableSchema, name: TableName) -> None:  # noqa: ARG002 - MongoDB has no such event
-        return None
-
-    def emptied(self, table: TableId, name: TableName, at: Position) -> None:  # noqa: ARG002 - MongoDB has no such event
-        return None
-
-    def copy_end(self, end: CopyEnd) -> None:  # noqa: ARG002 - MongoDB has no such event
-        return None
-
-    def watermark(self, at: Position, behind: Mapping[TableId, Position]) -> KeyedMessage:
-        return KeyedMessage(None, watermark_message(self._feed, at, behind).json(), headers_of("w", pos_of(at), None))
+    def told(self, message: Message) -> KeyedMessage | None:
+        return watermark_alone(message)
 
     def _encoded(self, raw: bytes) -> bytes:
         return to_json(raw).encode() if self._json else raw
@@ -300,8 +257,8 @@ def message_format(feed: str, source: str, options: MessageOptions) -> MessageFo
     """`source`: the name that `debezium` gives the source, by which its topics begin."""
     match options.format:
         case FormatName.DEBEZIUM:
-            return DebeziumFormat(feed, source, options)
+            return DebeziumFormat(source, options)
         case FormatName.MONGODB:
-            return MongoFormat(feed, options.encoding)
+            return MongoFormat(options.encoding)
         case FormatName.SLUICE:
             return SluiceFormat(feed, options.encoding)

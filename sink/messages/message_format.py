@@ -36,16 +36,14 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
-from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DownstreamDdl
+from sink.messages.message import Message
 from sink.messages.row_message import COPIED, OPS, OfTable
-from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
 from sluice_client.pos import pos_of
 
@@ -82,16 +80,8 @@ class MessageFormat(Protocol):
         """None for a DDL that changes nothing downstream."""
         ...
 
-    def schema(self, schema: TableSchema, name: TableName) -> KeyedMessage | None:
-        """`name`: the table's name downstream."""
-        ...
-
-    def emptied(self, table: TableId, name: TableName, at: Position) -> KeyedMessage | None: ...
-
-    def copy_end(self, end: CopyEnd) -> KeyedMessage | None: ...
-
-    def watermark(self, at: Position, behind: Mapping[TableId, Position]) -> KeyedMessage:
-        """`behind`: tables that are not as far as `at`."""
+    def told(self, message: Message) -> KeyedMessage | None:
+        """What is neither a row nor a DDL of the source. None: the format has no such message."""
         ...
 
 
@@ -99,6 +89,12 @@ def headers_of(op: str, pos: str, table: str | None) -> Headers:
     """Of what is not a row."""
     about = [(TABLE, table.encode())] if table is not None else []
     return [(V, b"1"), (POS, pos.encode()), (OP, op.encode()), *about]
+
+
+def watermark_alone(message: Message) -> KeyedMessage | None:
+    """Of a format that has nothing else of it."""
+    fields = message.fields
+    return KeyedMessage(None, message.json(), headers_of("w", fields["pos"], None)) if fields["op"] == "w" else None
 
 
 class RowHeaders:

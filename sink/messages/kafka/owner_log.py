@@ -27,6 +27,7 @@ from sink.messages.kafka.kafka_clients import OpenClients
 from sink.messages.kafka.sender import Addressed, Sender
 from sink.messages.kafka.topic_admin import AskedTopic, TopicAdmin, replaced
 from sink.messages.kafka.topics import Topics
+from sink.messages.message import Message, copy_end_message, emptied_message, schema_message, watermark_message
 from sink.messages.message_format import KeyedMessage, MessageFormat
 from sink.messages.row_message import VERSION
 from sink.receipt import CommitCounts, CopyEnd
@@ -60,7 +61,7 @@ class OwnerSender:
         self._clients = clients
         self._options = options
         self._permit = permit
-        self._feed, self._life = of
+        self.feed, self._life = of
         self._in_band = in_band
 
     def make(self, names: Iterable[TableName], *, anew: bool = False) -> Made:
@@ -70,7 +71,7 @@ class OwnerSender:
         """
         made = dict.fromkeys(map(self.topics.of, names), self._options.partitions)
         there = self.admin.create([AskedTopic.of_rows(topic, self._options) for topic in made])
-        recorded = FeedTopic(self._clients, self._options).topic_ids(self._feed) if made else {}
+        recorded = FeedTopic(self._clients, self._options).topic_ids(self.feed) if made else {}
         ids = {topic: found.id for topic, found in self.admin.shown(made.keys()).items()}
         if len(ids) < len(made):
             raise SinkUnavailable(f"{self._options}: topics were created, and brokers do not show them yet")
@@ -79,7 +80,7 @@ class OwnerSender:
             if not anew:
                 raise SinkRefused(replaced(f"{self._options}", topic, recorded[topic], ids[topic]))
         if new:
-            said = {"v": VERSION, "feed": self._feed, "life": self._life, "topics": new}
+            said = {"v": VERSION, "feed": self.feed, "life": self._life, "topics": new}
             self.send([(self.topics.feed, 0, KeyedMessage(b"feed", json.dumps(said).encode(), []))])
         return made
 
@@ -142,22 +143,20 @@ class KafkaDdlApplier:
         """They exist from here on, and their rows follow. `tables`: with their names downstream. May be repeated."""
         sender = self._sender
         made = sender.make(name for schema, name in tables if schema.kind is not TableKind.VIEW)
-        said = [
-            (message, (name,)) for schema, name in tables if (message := self._format.schema(schema, name)) is not None
-        ]
-        if said:
+        messages = ((self._format.told(schema_message(sender.feed, schema, name)), (name,)) for schema, name in tables)
+        if said := [(message, names) for message, names in messages if message is not None]:
             sender.say_all(said, made)
 
     def emptied(self, table: TableId, name: TableName, at: Position) -> None:
         """The table is empty from there, and is copied again."""
-        message = self._format.emptied(table, name, at)
-        if message is not None:
-            self._sender.say(message, [name])
+        self._tell(emptied_message(self._sender.feed, table, name, at), name)
 
     def copied(self, end: CopyEnd) -> None:
-        message = self._format.copy_end(end)
-        if message is not None:
-            self._sender.say(message, [end.name])
+        self._tell(copy_end_message(self._sender.feed, end), end.name)
+
+    def _tell(self, message: Message, name: TableName) -> None:
+        if (told := self._format.told(message)) is not None:
+            self._sender.say(told, [name])
 
     def close(self) -> None:
         """Nothing is open."""
@@ -194,7 +193,8 @@ class KafkaMarks:
         """`behind`: tables that are not as far, each with its own position. `tables`: the names downstream of all."""
         if len(behind) > _MOST_BEHIND:
             at, behind = min([at, *behind.values()]), {}
-        message = self._format.watermark(at, behind)
+        message = self._format.told(watermark_message(self._sender.feed, at, behind))
+        assert message is not None
         sender = self._sender
         if self._format.in_band and self._monotonic() >= self._next_at:
             self._in_band(sender, message, tables)

@@ -391,8 +391,8 @@ SINK = (
     ),
     Fault(
         "a watermark has no table that is behind",
-        "message = self._format.watermark(at, behind)",
-        "message = self._format.watermark(at, {})",
+        "watermark_message(self._sender.feed, at, behind)",
+        "watermark_message(self._sender.feed, at, {})",
         tests=_KAFKA_OWNER,
     ),
     Fault(

@@ -18,6 +18,7 @@ from changefeed.event import DdlType, RowType
 from changefeed.table import TableName
 from sink.ddl import CreateIndexes, DropTables, ModifyTable, RenameTable, Skip
 from sink.messages.formats import message_format
+from sink.messages.message import emptied_message, watermark_message
 from sink.messages.message_format import KeyedMessage, MessageFormat
 from sink.row import RowDetails
 from sluice_client.pos import pos_of
@@ -237,13 +238,14 @@ def test_a_rename_out_of_the_filter_is_a_drop() -> None:
 
 def test_what_debezium_does_not_know_is_not_said() -> None:
     assert _format().ddl(record(DdlType.DROP), Skip(note="outside")) is None
-    assert _format().emptied(TABLE.id, NAME, AT) is None
+    assert _format().told(emptied_message("orders", TABLE.id, NAME, AT)) is None
     assert not _format().in_band
     renamed = RenameTable(name=NAME, to=TableName("inventory", "people"), replaces=False)
     assert _format().ddl(record(DdlType.RENAME, renamed_to=TableName("inventory", "people")), renamed) is not None
 
 
 def test_a_watermark_is_that_of_sluice() -> None:
-    message = _format().watermark(AT, {})
+    message = _format().told(watermark_message("orders", AT))
+    assert message is not None
     assert message.value is not None
     assert json.loads(message.value) == {"v": 1, "feed": "orders", "op": "w", "pos": pos_of(AT), "tables": "all"}

@@ -30,6 +30,7 @@ from sink.ddl import (
     Skip,
 )
 from sink.messages.formats import message_format
+from sink.messages.message import emptied_message
 from sink.messages.message_format import KeyedMessage, MessageFormat
 from sink.row import RowChange, RowDetails
 from sluice_client.pos import pos_after, pos_of
@@ -165,5 +166,5 @@ def test_a_dropped_database_has_no_collection() -> None:
 
 def test_what_has_no_event_is_not_said() -> None:
     assert _format().ddl(record(DdlType.DROP), Skip(note="outside")) is None
-    assert _format().emptied(ID, NAME, AT) is None
+    assert _format().told(emptied_message("orders", ID, NAME, AT)) is None
     assert not _format().in_band

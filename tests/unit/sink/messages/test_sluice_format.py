@@ -18,6 +18,7 @@ from changefeed.records.ddl import DdlRecord, Scope
 from changefeed.table import TableId, TableName, TableSchema
 from sink.ddl import DropTables, Skip
 from sink.messages.formats import message_format
+from sink.messages.message import copy_end_message, emptied_message, schema_message, watermark_message
 from sink.messages.message_format import KeyedMessage, MessageFormat
 from sink.messages.row_message import row_encoder
 from sink.receipt import CopyEnd
@@ -67,17 +68,17 @@ def _record() -> DdlRecord:
     return DdlRecord(event=event, scope=Scope(tables=frozenset({_TABLE.id})), seen_at=datetime.now(UTC))
 
 
+_SCHEMA = TableSchema(id=_TABLE.id, name=_NAME, valid_from=_AT)
+_END = CopyEnd(table=_TABLE.id, name=_NAME, start=_TABLE.version, at=_AT)
+
+
 @pytest.mark.parametrize(
     ("message", "op", "fields"),
     [
         (_format().ddl(_record(), DropTables(names=(_NAME,))), b"ddl", {"type": "drop"}),
-        (_format().schema(TableSchema(id=_TABLE.id, name=_NAME, valid_from=_AT), _NAME), b"b", {"op": "b"}),
-        (_format().emptied(_TABLE.id, _NAME, _AT), b"ddl", {"type": "recopy"}),
-        (
-            _format().copy_end(CopyEnd(table=_TABLE.id, name=_NAME, start=_TABLE.version, at=_AT)),
-            b"c",
-            {"start": pos_of(_TABLE.version)},
-        ),
+        (_format().told(schema_message("orders", _SCHEMA, _NAME)), b"b", {"op": "b"}),
+        (_format().told(emptied_message("orders", _TABLE.id, _NAME, _AT)), b"ddl", {"type": "recopy"}),
+        (_format().told(copy_end_message("orders", _END)), b"c", {"start": pos_of(_TABLE.version)}),
     ],
 )
 def test_what_is_not_a_row_has_no_key_and_says_its_table(
@@ -90,7 +91,8 @@ def test_what_is_not_a_row_has_no_key_and_says_its_table(
 
 
 def test_a_watermark_concerns_no_table() -> None:
-    message = _format().watermark(_AT, {})
+    message = _format().told(watermark_message("orders", _AT))
+    assert message is not None
     assert dict(message.headers) == {"sluice.v": b"1", "sluice.pos": pos_of(_AT).encode(), "sluice.op": b"w"}
     assert message.value is not None
     assert json.loads(message.value)["tables"] == "all"
