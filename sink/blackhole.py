@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.row_key import KeyRange
 from changefeed.records.ddl import DdlRecord, Observation
-from changefeed.table import TableName
-from sink.ddl import DownstreamDdl, Skip
-from sink.receipt import Receipt
+from sink.ddl import DdlApplier, DownstreamDdl, Skip
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
-from sink.sink import Sink, TaskTerms
+from sink.sink import DocumentLoader, Sink, TaskTerms
 
 
 class BlackholeSink(Sink):
@@ -49,26 +46,11 @@ class BlackholeRowWriter:
         """It opens nothing."""
 
 
-class BlackholeDocumentLoader:
-    def empty(self) -> bool:
-        return True
-
-    def clear(self, range: KeyRange) -> int:  # noqa: ARG002 - it holds no documents
-        return 0
-
+class BlackholeDocumentLoader(DocumentLoader):
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         """Discards the documents."""
 
-    def finish(self) -> tuple[Receipt, ...]:
-        return ()
 
-
-class BlackholeDdlApplier:
-    def observe(self, names: Iterable[TableName]) -> Observation:
-        return Observation(tables=dict.fromkeys(names))
-
+class BlackholeDdlApplier(DdlApplier):
     def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:  # noqa: ARG002 - it has no state to compare
         return ddl.note if isinstance(ddl, Skip) else ""
-
-    def close(self) -> None:
-        """It opens nothing."""

@@ -184,13 +184,17 @@ class DdlApplier(Protocol):
     `apply` may take hours (an index build); it runs in a thread of its own.
     """
 
-    def observe(self, names: Iterable[TableName]) -> Observation: ...
+    def observe(self, names: Iterable[TableName]) -> Observation:
+        """Where nothing is compared, nothing is seen."""
+        return Observation(tables=dict.fromkeys(names))
 
     def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:
         """Returns a note for the DDL's record; it is mostly empty. `record`: the DDL of the source, None for a step of a copy or a start."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes what it has opened."""
+        return
 
 
 def create_copy(schema: TableSchema, name: TableName, route: Callable[[TableName], TableName | None]) -> CreateTable:

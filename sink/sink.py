@@ -45,12 +45,12 @@ class DocumentLoader(Protocol):
     """
 
     def empty(self) -> bool:
-        """Whether the table has no documents, or does not exist."""
-        ...
+        """Whether the table has no documents that could be cleared, or does not exist."""
+        return True
 
-    def clear(self, range: KeyRange) -> int:
+    def clear(self, range: KeyRange) -> int:  # noqa: ARG002
         """Removes every document of the range and returns their number."""
-        ...
+        return 0
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         """All documents are durable when it returns, unless `finish` has receipts. `read_ts`: no document is older; messages and dead letters show it."""
@@ -58,7 +58,7 @@ class DocumentLoader(Protocol):
 
     def finish(self) -> tuple[Receipt, ...]:
         """What has to be committed for the loaded documents to be seen, and is durable now."""
-        ...
+        return ()
 
 
 class CopyLog(Protocol):

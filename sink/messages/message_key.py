@@ -24,6 +24,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import canonical, only_id, row_key
 from sluice_client.extended_json import to_json
 
@@ -51,6 +52,11 @@ def message_key(document_key: bytes) -> bytes:
     if found[0] == _INTEGER and len(found) == 9:
         return _LONG_KEY + found[1:] + b"\0"
     return bson.encode({"_id": _plain(bson.decode(document_key, _LOSSLESS)["_id"])})
+
+
+def key_of(document: bytes) -> bytes:
+    """The `documentKey` of a copied document."""
+    return bson.encode({"_id": raw_document(document)["_id"]})
 
 
 def _plain(value: Any) -> Any:

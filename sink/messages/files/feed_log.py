@@ -57,7 +57,7 @@ from changefeed.errors import DdlAmbiguous, SinkRefused, SinkUnavailable, Target
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, Skip
+from sink.ddl import BeginAgain, CreateTable, DdlApplier, DownstreamDdl, Skip
 from sink.messages.files.store import Store, create_same
 from sink.messages.message import (
     EMPTIED,
@@ -194,7 +194,7 @@ _ANY = CommitCounts()
 _ALWAYS = Position(ClusterTime(0, 0))
 
 
-class FileDdlApplier:
+class FileDdlApplier(DdlApplier):
     """Without a record, `apply` makes the views with which a changefeed starts, and prepares or completes a copy at another sink: here there is
     nothing to prepare.
     """
@@ -202,9 +202,6 @@ class FileDdlApplier:
     def __init__(self, identity: FeedIdentity, store: Store) -> None:
         self._identity = identity
         self._store = store
-
-    def observe(self, names: Iterable[TableName]) -> Observation:
-        return Observation(tables=dict.fromkeys(names))
 
     def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:  # noqa: ARG002 - nothing is compared
         if isinstance(ddl, Skip):
@@ -239,9 +236,6 @@ class FileDdlApplier:
     def copied(self, end: CopyEnd) -> None:
         self._store.create(copied_name(end.table, end.start), copy_end_message(self._identity.feed, end).json())
         self._identity.confirm(self._store)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def _put(self, name: str, content: bytes) -> None:
         same = create_same(self._store, name, content)

@@ -8,25 +8,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Any
-
-import bson
+from typing import Any, Self
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_options import FileSinkOptions
-from changefeed.documents.document import raw_document
-from changefeed.documents.row_key import KeyRange
 from changefeed.event import RowTally
 from changefeed.position import Position
 from changefeed.table import TableName
 from credentials.secret_files import SecretFiles
-from sink.messages.files.data_files import Encoder, Origin, RowFiles, data_format, data_writer
+from sink.messages.files.data_files import Origin, data_format, data_writer
 from sink.messages.files.directory import open_store
 from sink.messages.files.feed_log import FeedIdentity, FileCommitter, FileDdlApplier, FileLeftovers, FileMarks
 from sink.messages.files.store import RETRIES, Store
+from sink.messages.message_key import key_of
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
-from sink.sink import NamedTables, Permit, Sink, TaskTerms
+from sink.sink import DocumentLoader, NamedTables, Permit, Sink, TaskTerms
 
 
 class FileSink(Sink):
@@ -72,50 +69,41 @@ class FileSink(Sink):
         return FileRowWriter(self._feed, self._options, self._store, task.epoch, self._permit)
 
     def loader(self, table: TargetTable, task: TaskTerms, *, once: bool, shared: bool = False) -> FileDocumentLoader:  # noqa: ARG002 - a file that is not committed is not seen
-        return FileDocumentLoader(self._feed, self._options, self._store, task.epoch, table, self._permit)
+        return FileDocumentLoader(self.writer(task), table)
 
     def committer(self, epoch: int) -> FileCommitter:
         return FileCommitter(self._identity, self._store, epoch)
 
 
 class FileRowWriter:
-    """Rows never wait and never differ: nothing is read. A replayed change has the same message as before."""
+    """Rows never wait and never differ: nothing is read. A replayed change has the same message as before. It is its own run."""
 
     def __init__(
         self, feed: str, options: FileSinkOptions, store: Store, epoch: int, permit: Callable[[], object]
     ) -> None:
         format = data_format(feed, options)
-        self._encoder = format.encoder
-        self._writer = data_writer(format, options, store, epoch)
-        self._permit = permit
+        self.encoder = format.encoder
+        self.files = data_writer(format, options, store, epoch)
+        self.permit = permit
+        self._retried = 0
 
     def begin(
         self,
         unfinished: Unfinished,  # noqa: ARG002 - no row waits
         sole: Sole | None = None,  # noqa: ARG002 - no row was refused
         asked: Sequence[AskedRows] = (),  # noqa: ARG002 - nothing can be compared, so nothing is asked
-    ) -> FileRun:
-        self._writer.abandon()
-        return FileRun(self._encoder, self._writer, self._permit)
-
-    def close(self) -> None:
-        self._writer.abandon()
-
-
-class FileRun:
-    def __init__(self, encoder: Encoder[Any], writer: RowFiles[Any], permit: Callable[[], object]) -> None:
-        self._encoder = encoder
-        self._writer = writer
-        self._permit = permit
+    ) -> Self:
+        self.files.abandon()
         self._retried = RETRIES.count
+        return self
 
     def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:  # noqa: ARG002 - a message is the same in a replay
-        return partial(self._write, changes, list(map(self._encoder.change, changes)))
+        return partial(self._write, changes, list(map(self.encoder.change, changes)))
 
     def settle(self) -> WriteResult:
-        self._permit()
+        self.permit()
         began_at = time.monotonic()
-        receipts = self._writer.finish()
+        receipts = self.files.finish()
         tally = RowTally(
             messages=sum(receipt.rows for receipt in receipts),
             message_bytes=sum(receipt.bytes for receipt in receipts),
@@ -125,44 +113,26 @@ class FileRun:
         return WriteResult(tally=tally, receipts=list(receipts))
 
     def _write(self, changes: Sequence[RowChange], messages: Sequence[Any]) -> WriteResult:
-        self._permit()
-        self._writer.write(messages, (Origin(each.table, each.time >> 32, each.size) for each in changes))
+        self.permit()
+        self.files.write(messages, (Origin(each.table, each.time >> 32, each.size) for each in changes))
         return WriteResult()
 
+    def close(self) -> None:
+        self.files.abandon()
 
-class FileDocumentLoader:
+
+class FileDocumentLoader(DocumentLoader):
     """Nothing is cleared: what an earlier attempt has committed is true at its time, and all changes since the copy's start follow."""
 
-    def __init__(
-        self,
-        feed: str,
-        options: FileSinkOptions,
-        store: Store,
-        epoch: int,
-        table: TargetTable,
-        permit: Callable[[], object],
-    ) -> None:
-        format = data_format(feed, options)
-        self._encoder = format.encoder
-        self._writer = data_writer(format, options, store, epoch)
+    def __init__(self, writer: FileRowWriter, table: TargetTable) -> None:
+        self._writer = writer
         self._table = table
-        self._permit = permit
-
-    def empty(self) -> bool:
-        return True
-
-    def clear(self, range: KeyRange) -> int:  # noqa: ARG002 - nothing can be cleared
-        return 0
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
-        self._permit()
-        copied, table = self._encoder.copied, self._table
-        messages = [copied(table, document, _key(document), read_ts) for document in documents]
-        self._writer.write(messages, (Origin(table, read_ts.seconds, len(document)) for document in documents))
+        self._writer.permit()
+        copied, table = self._writer.encoder.copied, self._table
+        messages = [copied(table, document, key_of(document), read_ts) for document in documents]
+        self._writer.files.write(messages, (Origin(table, read_ts.seconds, len(document)) for document in documents))
 
     def finish(self) -> tuple[Receipt, ...]:
-        return self._writer.finish()
-
-
-def _key(document: bytes) -> bytes:
-    return bson.encode({"_id": raw_document(document)["_id"]})
+        return self._writer.files.finish()

@@ -89,7 +89,7 @@ class KafkaSink(Sink):
         return KafkaRowWriter(self._format, RowTopics(self._options), facts, large, sender)
 
     def loader(self, table: TargetTable, task: TaskTerms, *, once: bool, shared: bool = False) -> KafkaDocumentLoader:  # noqa: ARG002 - a repeat does no harm
-        return KafkaDocumentLoader(self.writer(task), self._format, RowTopics(self._options), table)
+        return KafkaDocumentLoader(self.writer(task), table)
 
     def _sender(self) -> OwnerSender:
         feed = self._feed, self._claim.life

@@ -14,15 +14,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
-
-import bson
+from typing import NamedTuple, Self
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_options import LEAST_MESSAGE_BYTES, KafkaSinkOptions, LargeRow
 from changefeed.config.sinks.topic_rules import PartitionBy
-from changefeed.documents.document import raw_document
-from changefeed.documents.row_key import KeyRange
 from changefeed.errors import MessagesLost, RowRejected, SinkRefused
 from changefeed.event import RowTally
 from changefeed.table import TableId
@@ -31,9 +27,11 @@ from sink.messages.kafka.sender import Addressed, Sender
 from sink.messages.kafka.topic_admin import TopicAdmin, replaced
 from sink.messages.kafka.topics import Topics, partition_of, partitions_of
 from sink.messages.message_format import POS, TABLE, KeyedMessage, MessageFormat, claim_check, claim_name, key_only
+from sink.messages.message_key import key_of
 from sink.messages.row_message import OfTable
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
+from sink.sink import DocumentLoader
 
 _BY_KEY = -1
 
@@ -72,13 +70,13 @@ class RowTopics:
 
 
 class KafkaRowWriter:
-    """Rows never wait and never differ: nothing is read. A replayed change has the same message as before."""
+    """Rows never wait and never differ: nothing is read. A replayed change has the same message as before. It is its own run."""
 
     def __init__(
         self, format: MessageFormat, topics: RowTopics, facts: TopicFacts, large: LargeRows, sender: Sender
     ) -> None:
-        self._format = format
-        self._topics = topics
+        self.format = format
+        self.topics = topics
         self._facts = facts
         self._large = large
         self._sender = sender
@@ -88,26 +86,26 @@ class KafkaRowWriter:
         unfinished: Unfinished,  # noqa: ARG002 - no row waits
         sole: Sole | None = None,  # noqa: ARG002 - no row was refused
         asked: Sequence[AskedRows] = (),  # noqa: ARG002 - nothing can be compared, so nothing is asked
-    ) -> KafkaRun:
+    ) -> Self:
         """What an earlier run has not settled is given up."""
         self._sender.abandon()
-        return KafkaRun(self)
+        return self
 
-    def prepare(self, changes: Sequence[RowChange]) -> TopicBatch:
+    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:  # noqa: ARG002 - a message is the same in a replay
         topics: list[str] = []
         partitions: list[int] = []
         messages: list[KeyedMessage] = []
-        change_of, table = self._format.change, None
+        change_of, table = self.format.change, None
         topic, partition = "", 0
         for change in changes:
             if change.table is not table:
                 table = change.table
-                topic, partition = self._topics.of(table)
+                topic, partition = self.topics.of(table)
             for message in change_of(change):
                 topics.append(topic)
                 partitions.append(partition)
                 messages.append(message)
-        return self._topics.batch(topics, partitions, messages)
+        return partial(self.write, self.topics.batch(topics, partitions, messages))
 
     def write(self, batch: TopicBatch) -> WriteResult:
         sizes = [len(key or b"") + len(value or b"") for key, value, _ in batch.messages]
@@ -136,45 +134,22 @@ class KafkaRowWriter:
         self._sender.abandon()
 
 
-class KafkaRun:
-    def __init__(self, writer: KafkaRowWriter) -> None:
-        self._writer = writer
-
-    def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:  # noqa: ARG002 - a message is the same in a replay
-        return partial(self._writer.write, self._writer.prepare(changes))
-
-    def settle(self) -> WriteResult:
-        return self._writer.settle()
-
-
-class KafkaDocumentLoader:
+class KafkaDocumentLoader(DocumentLoader):
     """Nothing is cleared: what an earlier attempt has sent is true at its time, and all changes since the copy's start follow."""
 
-    def __init__(self, writer: KafkaRowWriter, format: MessageFormat, topics: RowTopics, table: TargetTable) -> None:
+    def __init__(self, writer: KafkaRowWriter, table: TargetTable) -> None:
         self._writer = writer
-        self._copied = format.copied
-        self._topics = topics
         self._table = table
 
-    def empty(self) -> bool:
-        return True
-
-    def clear(self, range: KeyRange) -> int:  # noqa: ARG002 - nothing can be cleared
-        return 0
-
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
-        copied, table = self._copied, self._table
-        messages = [message for document in documents for message in copied(table, document, _key(document), read_ts)]
-        topic, partition = self._topics.of(table)
-        self._writer.write(self._topics.batch([topic] * len(messages), [partition] * len(messages), messages))
+        copied, table, topics = self._writer.format.copied, self._table, self._writer.topics
+        messages = [message for document in documents for message in copied(table, document, key_of(document), read_ts)]
+        topic, partition = topics.of(table)
+        self._writer.write(topics.batch([topic] * len(messages), [partition] * len(messages), messages))
 
     def finish(self) -> tuple[Receipt, ...]:
         self._writer.settle()
         return ()
-
-
-def _key(document: bytes) -> bytes:
-    return bson.encode({"_id": raw_document(document)["_id"]})
 
 
 _FRAME = 512

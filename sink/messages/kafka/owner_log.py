@@ -21,7 +21,7 @@ from changefeed.errors import SinkRefused, SinkUnavailable
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from sink.ddl import BeginAgain, CreateTable, DownstreamDdl, RenameTable, Skip, names_of
+from sink.ddl import BeginAgain, CreateTable, DdlApplier, DownstreamDdl, RenameTable, Skip, names_of
 from sink.messages.kafka.feed_topic import FeedTopic
 from sink.messages.kafka.kafka_clients import OpenClients
 from sink.messages.kafka.sender import Addressed, Sender
@@ -104,7 +104,7 @@ class OwnerSender:
             sender.send(messages)
 
 
-class KafkaDdlApplier:
+class KafkaDdlApplier(DdlApplier):
     """Without a record, `apply` makes the views with which a changefeed starts, and prepares or completes a copy at another sink: here there is
     nothing to prepare.
     """
@@ -112,9 +112,6 @@ class KafkaDdlApplier:
     def __init__(self, sender: OwnerSender, format: MessageFormat) -> None:
         self._sender = sender
         self._format = format
-
-    def observe(self, names: Iterable[TableName]) -> Observation:
-        return Observation(tables=dict.fromkeys(names))
 
     def apply(self, ddl: DownstreamDdl, before: Observation, record: DdlRecord | None = None) -> str:  # noqa: ARG002 - nothing is compared
         if isinstance(ddl, Skip):
@@ -157,9 +154,6 @@ class KafkaDdlApplier:
     def _tell(self, message: Message, name: TableName) -> None:
         if (told := self._format.told(message)) is not None:
             self._sender.say(told, [name])
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class KafkaMarks:

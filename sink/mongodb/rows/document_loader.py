@@ -31,9 +31,8 @@ from sink.mongodb.refusal import refusal_of
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.mongodb.rows.statements.exact_insert import holds_zero_time
 from sink.mongodb.target_errors import translated
-from sink.receipt import Receipt
 from sink.row import RowChange, TargetTable
-from sink.sink import Permit
+from sink.sink import DocumentLoader, Permit
 
 _MAJORITY = {"w": "majority"}
 _MOST = 100_000
@@ -45,7 +44,7 @@ _CLEARED_AT_ONCE = 10_000
 _log = structlog.get_logger(__name__)
 
 
-class MongoDocumentLoader:
+class MongoDocumentLoader(DocumentLoader):
     """`once`: no document may be sent twice. `kept`: the table may hold documents that no load wrote, so a duplicate is replaced."""
 
     def __init__(
@@ -81,9 +80,6 @@ class MongoDocumentLoader:
         if removed:
             _log.info("chunk_cleared", table=str(self._table.name), range=str(range), documents=removed)
         return removed
-
-    def finish(self) -> tuple[Receipt, ...]:
-        return ()
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         if not any(map(holds_zero_time, documents)):

@@ -43,7 +43,7 @@ class Feed:
         return FileCommitter(IDENTITY, self.store, epoch)
 
     def written(self, changes: Sequence[RowChange], epoch: int = 7) -> tuple[Receipt, ...]:
-        run = FileRowWriter("orders", self.options, self.store, epoch, lambda: None).begin(lambda _: False)
+        run = self.writer(epoch).begin(lambda _: False)
         for change in changes:
             run.prepare([change], replay=False)()
         return tuple(run.settle().receipts)
@@ -52,6 +52,9 @@ class Feed:
         ranges = {table: Window(moment(start), moment(end)) for table in tables or (A,)}
         named = tuple(described(table) for table in tables or (A,))
         self.committer(epoch).commit(Commit(ranges=ranges, files=self.written(changes, epoch), tables=named))
+
+    def writer(self, epoch: int = 7) -> FileRowWriter:
+        return FileRowWriter("orders", self.options, self.store, epoch, lambda: None)
 
     def read(self, reader: Reader | None = None) -> list[str]:
         reader = reader or self.reader()
@@ -65,7 +68,7 @@ class Feed:
 def copied(
     feed: Feed, start: int, at: int, documents: Sequence[dict[str, Any]], epoch: int = 7, name: str = "a"
 ) -> CopyReceipt:
-    loader = FileDocumentLoader("orders", feed.options, feed.store, epoch, target(A, name), lambda: None)
+    loader = FileDocumentLoader(feed.writer(epoch), target(A, name))
     loader.load(list(map(bson.encode, documents)), ClusterTime(at, 1))
     return CopyReceipt(
         table=A, start=moment(start), after=ClusterTime(at, 1), until=ClusterTime(at, 1), files=loader.finish()

@@ -13,7 +13,6 @@ import pytest
 
 from changefeed.errors import SinkUnavailable
 from changefeed.event import RowType
-from sink.messages.files.file_sink import FileRowWriter
 from sink.messages.files.store import NewFile, Store
 from sink.receipt import Commit
 from sink.row import RowChange
@@ -109,7 +108,7 @@ def _large(rows: int) -> list[RowChange]:
 def test_a_task_that_fails_leaves_nothing(place: str) -> None:
     """Though a Parquet writer that is thrown away writes the end of its file."""
     feed = Feed(f"{place}&format=parquet&compression=none")
-    writer = FileRowWriter("orders", feed.options, feed.store, 7, lambda: None)
+    writer = feed.writer()
     writer.begin(lambda _: False).prepare(_large(20), replay=False)()
     writer.close()
     del writer

@@ -78,7 +78,7 @@ def test_rows_of_before_a_copy_anew_are_not_there(tmp_path: Path) -> None:
     begun = described(A, at=moment(110))[0]
     feed.ddl.apply(BeginAgain(name=named("a"), schema=begun), NOTHING_SEEN, entered(110))
     table, read_ts = replace(target(A), version=moment(110)), ClusterTime(113, 1)
-    loader = FileDocumentLoader("orders", feed.options, feed.store, 7, table, lambda: None)
+    loader = FileDocumentLoader(feed.writer(), table)
     loader.load([bson.encode({"_id": key, "at": 113}) for key in (2, 3)], read_ts)
     receipt = CopyReceipt(table=A, start=moment(110), after=read_ts, until=read_ts, files=loader.finish())
     feed.committer().commit(Commit(ranges={}, copies=(receipt,)))
