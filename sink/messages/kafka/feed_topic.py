@@ -6,45 +6,79 @@
 
 A topic that is deleted and created again is empty, and has another id (KIP-516). The name and the number of partitions may be the same, so only its id
 tells that messages are missing. The owner says the id before the first row goes there; writers and readers compare it.
+
+Kafka has no conditional write, but the order of a partition decides as well: whoever claims appends, and then reads the first message. It
+is never removed, so all see the same one.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from changefeed.config.sinks.kafka_options import KafkaSinkOptions
-from changefeed.errors import SinkUnavailable
+from changefeed.config.sinks.kafka_options import Existing, KafkaSinkOptions
+from changefeed.errors import SinkUnavailable, TargetOccupied
 from sink.messages.kafka.kafka_clients import OpenClients, sink_error, translated
-from sink.messages.kafka.topic_admin import TopicAdmin
+from sink.messages.kafka.sender import Sender
+from sink.messages.kafka.topic_admin import AskedTopic, TopicAdmin
 from sink.messages.kafka.topics import Topics
+from sink.messages.message_format import KeyedMessage
+from sink.messages.row_message import VERSION
 
 _SECONDS = 10.0
 
 
 class FeedTopic:
-    def __init__(self, clients: OpenClients, options: KafkaSinkOptions) -> None:
-        self.name = Topics(options).feed
-        self._clients = clients
-        self._options = options
+    def __init__(
+        self, clients: OpenClients, options: KafkaSinkOptions, feed: str, life: str, permit: Callable[[], object]
+    ) -> None:
+        """`life`: differs for each creation and each restart of a changefeed."""
+        self.clients = clients
+        self.options = options
+        self.feed = feed
+        self.permit = permit
+        self._said = {"v": VERSION, "feed": feed, "life": life}
+        self._name = Topics(options).feed
+
+    def claim(self) -> None:
+        """When the changefeed begins. Creates the topics that have no rows."""
+        TopicAdmin(self.clients, self.options).create(AskedTopic.of_no_rows(Topics(self.options).own))
+        self.say()
+        self.confirm()
+
+    def say(self, **more: object) -> None:
+        """`start`: a begin that fails is tried again, at a later place, and maybe without tables that were told before."""
+        content = json.dumps(self._said | more).encode()
+        with Sender(self.clients, str(self.options), self.permit) as sender:
+            sender.send([(self._name, 0, KeyedMessage(b"feed", content, []))])
+
+    def confirm(self) -> None:
+        """Raises if the topics are not this changefeed's."""
+        found, expected = self.first(), json.dumps(self._said)
+        if found != expected.encode() and self.options.existing is not Existing.APPEND:
+            raise TargetOccupied(
+                f"changefeed {self.feed!r}: {self.options}: topic {self._name} says that the topics of this prefix are those of "
+                f"{found.decode(errors='replace')}, expected {expected}; a changefeed that begins again needs another prefix, or "
+                f"existing=append to write behind what is there"
+            )
 
     def first(self) -> bytes:
-        """It is never removed, so all see the same one."""
         return next(self._messages(1))
 
-    def topic_ids(self, feed: str) -> Mapping[str, str]:
-        end = TopicAdmin(self._clients, self._options).all_ends({self.name: 1})[self.name, 0]
-        return ids_in(feed, self._messages(end) if end else ())
+    def ids(self) -> Mapping[str, str]:
+        """Of the topics of rows, as the changefeed has said them."""
+        end = TopicAdmin(self.clients, self.options).all_ends({self._name: 1})[self._name, 0]
+        return ids_in(self.feed, self._messages(end) if end else ())
 
     def _messages(self, end: int) -> Iterator[bytes]:
         """Those before that offset. The client looks for its group, too, which it does not use: that needs no right."""
-        what = f"{self._options}: reading topic {self.name}"
-        with translated(what), closing(Consumer(self._clients().consumer_settings)) as consumer:
-            consumer.assign([TopicPartition(self.name, 0, OFFSET_BEGINNING)])
+        what = f"{self.options}: reading topic {self._name}"
+        with translated(what), closing(Consumer(self.clients().consumer_settings)) as consumer:
+            consumer.assign([TopicPartition(self._name, 0, OFFSET_BEGINNING)])
             deadline = time.monotonic() + _SECONDS
             while (left := deadline - time.monotonic()) > 0:
                 message = consumer.poll(left)

@@ -1,24 +1,16 @@
 """`KafkaSink`: topics of Kafka as a sink. Its rows are messages, which are seen when they are written.
 
-`FeedClaim` says whose topics these are (`FeedTopic`), and where the changefeed begins.
-
-Kafka has no conditional write, but the order of a partition decides as well: whoever claims appends, and then reads the first message. It
-is never removed, so all see the same one.
-
 `kafka_obstacles` says what keeps a changefeed from writing into topics, all of it at once. It creates nothing.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from functools import partial
-from typing import Any
 
 from changefeed.config.sinks.kafka_options import Existing, KafkaSinkOptions
-from changefeed.errors import SluiceError, TargetOccupied
+from changefeed.errors import SluiceError
 from changefeed.position import Position
 from changefeed.table import TableName
 from credentials.secret_files import SecretFiles
@@ -31,8 +23,6 @@ from sink.messages.kafka.owner_log import KafkaDdlApplier, KafkaMarks, OwnerSend
 from sink.messages.kafka.sender import Sender
 from sink.messages.kafka.topic_admin import AskedTopic, Topic, TopicAdmin, may_write
 from sink.messages.kafka.topics import Topics
-from sink.messages.message_format import KeyedMessage
-from sink.messages.row_message import VERSION
 from sink.row import TargetTable
 from sink.sink import NamedTables, Permit, Sink, TaskTerms
 from sluice_client.pos import pos_of
@@ -45,11 +35,10 @@ class KafkaSink(Sink):
     def __init__(
         self, feed: str, options: KafkaSinkOptions, files: SecretFiles | None, life: str, permit: Permit
     ) -> None:
-        self._feed = feed
-        self._permit = permit
-        self._claim = FeedClaim(feed=feed, life=life, options=options)
         self._options = options
+        self._permit = permit
         self._clients = partial(kafka_clients, options, files)
+        self._topic = FeedTopic(self._clients, options, feed, life, permit)
         self._admin = TopicAdmin(self._clients, options)
         self._format = message_format(feed, options.prefix, options.messages)
         self._claims = open_store(options.claims, files) if options.claims is not None else None
@@ -65,12 +54,12 @@ class KafkaSink(Sink):
     def claim(self, at: Position, tables: NamedTables) -> None:
         if self._claims is not None:
             self._claims.check()
-        self._claim.claim(self._clients, self._permit)
+        self._topic.claim()
         self.ddl().begin(tables)
-        self._claim.begin(self._clients, self._permit, at)
+        self._topic.say(start=pos_of(at))
 
     def confirm(self) -> None:
-        self._claim.confirm(self._clients)
+        self._topic.confirm()
 
     def ddl(self) -> KafkaDdlApplier:
         return KafkaDdlApplier(self._sender(), self._format)
@@ -82,8 +71,7 @@ class KafkaSink(Sink):
 
     def writer(self, task: TaskTerms) -> KafkaRowWriter:  # noqa: ARG002 - what a zombie sends is a repeat
         place = str(self._options)
-        recorded = partial(FeedTopic(self._clients, self._options).topic_ids, self._feed)
-        facts = TopicFacts(self._admin, place, self._options.partitions, recorded)
+        facts = TopicFacts(self._admin, place, self._options.partitions, self._topic.ids)
         large = LargeRows(self._options.large, self._claims, facts, place)
         sender = Sender(self._clients, place, self._permit)
         return KafkaRowWriter(self._format, RowTopics(self._options), facts, large, sender)
@@ -92,51 +80,7 @@ class KafkaSink(Sink):
         return KafkaDocumentLoader(self.writer(task), table)
 
     def _sender(self) -> OwnerSender:
-        feed = self._feed, self._claim.life
-        return OwnerSender(self._clients, self._options, self._permit, feed, in_band=self._format.in_band)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedClaim:
-    """`life`: differs for each creation and each restart of a changefeed."""
-
-    feed: str
-    life: str
-    options: KafkaSinkOptions
-
-    def claim(self, clients: OpenClients, permit: Callable[[], object]) -> None:
-        """When the changefeed begins. Creates the topics that have no rows."""
-        topics = Topics(self.options)
-        asked = [AskedTopic.kept(topics.feed), AskedTopic.kept(topics.ddl), AskedTopic.compacted(topics.watermark)]
-        TopicAdmin(clients, self.options).create(asked)
-        with Sender(clients, str(self.options), permit) as sender:
-            sender.send([(topics.feed, 0, KeyedMessage(b"feed", self._content, []))])
-        self.confirm(clients)
-
-    def begin(self, clients: OpenClients, permit: Callable[[], object], at: Position) -> None:
-        """Says where the changefeed begins. A begin that fails is tried again, at a later place, and maybe without tables that were told before."""
-        start = json.dumps({**self._fields, "start": pos_of(at)}).encode()
-        with Sender(clients, str(self.options), permit) as sender:
-            sender.send([(Topics(self.options).feed, 0, KeyedMessage(b"feed", start, []))])
-
-    def confirm(self, clients: OpenClients) -> None:
-        """Raises if the topics are not this changefeed's."""
-        topic = Topics(self.options).feed
-        found = FeedTopic(clients, self.options).first()
-        if found != self._content and self.options.existing is not Existing.APPEND:
-            raise TargetOccupied(
-                f"changefeed {self.feed!r}: {self.options}: topic {topic} says that the topics of this prefix are those of "
-                f"{found.decode(errors='replace')}, expected {self._content.decode()}; a changefeed that begins again needs another prefix, or "
-                f"existing=append to write behind what is there"
-            )
-
-    @property
-    def _content(self) -> bytes:
-        return json.dumps(self._fields).encode()
-
-    @property
-    def _fields(self) -> dict[str, Any]:
-        return {"v": VERSION, "feed": self.feed, "life": self.life}
+        return OwnerSender(self._topic, in_band=self._format.in_band)
 
 
 _MOST_NAMED = 5
@@ -152,7 +96,7 @@ def kafka_obstacles(options: KafkaSinkOptions, clients: OpenClients, tables: Col
         yield from _other_partitions(options, there, names)
         if options.existing is Existing.REFUSE:
             yield from _occupied(admin, there)
-        asked = [AskedTopic.kept(topics.feed), AskedTopic.kept(topics.ddl), AskedTopic.compacted(topics.watermark)]
+        asked = AskedTopic.of_no_rows(topics.own)
         asked += (AskedTopic.of_rows(name, options) for name in names or [topics.of(TableName("sluice", "example"))])
         yield from admin.obstacles([each for each in asked if each.name not in there])
         admin.limits([name for name in names if name in there])

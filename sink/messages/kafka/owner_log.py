@@ -10,26 +10,22 @@ quiet partition knows that it misses nothing. What the owner asks and writes for
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.errors import SinkRefused, SinkUnavailable
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import BeginAgain, CreateTable, DdlApplier, DownstreamDdl, RenameTable, Skip, names_of
 from sink.messages.kafka.feed_topic import FeedTopic
-from sink.messages.kafka.kafka_clients import OpenClients
 from sink.messages.kafka.sender import Addressed, Sender
 from sink.messages.kafka.topic_admin import AskedTopic, TopicAdmin, replaced
 from sink.messages.kafka.topics import Topics
 from sink.messages.message import Message, copy_end_message, emptied_message, schema_message, watermark_message
 from sink.messages.message_format import KeyedMessage, MessageFormat
-from sink.messages.row_message import VERSION
 from sink.receipt import CommitCounts, CopyEnd
 
 _ALWAYS = Position(ClusterTime(0, 0))
@@ -46,22 +42,12 @@ _SENT = CommitCounts()
 class OwnerSender:
     """Sends what is no row. Each call waits until it is acknowledged."""
 
-    def __init__(
-        self,
-        clients: OpenClients,
-        options: KafkaSinkOptions,
-        permit: Callable[[], object],
-        of: tuple[str, str],
-        *,
-        in_band: bool,
-    ) -> None:
-        """`of`: the changefeed, and which life of it."""
-        self.admin = TopicAdmin(clients, options)
-        self.topics = Topics(options)
-        self._clients = clients
-        self._options = options
-        self._permit = permit
-        self.feed, self._life = of
+    def __init__(self, topic: FeedTopic, *, in_band: bool) -> None:
+        self.feed = topic.feed
+        self.admin = TopicAdmin(topic.clients, topic.options)
+        self.topics = Topics(topic.options)
+        self._topic = topic
+        self._options = topic.options
         self._in_band = in_band
 
     def make(self, names: Iterable[TableName], *, anew: bool = False) -> Made:
@@ -71,7 +57,7 @@ class OwnerSender:
         """
         made = dict.fromkeys(map(self.topics.of, names), self._options.partitions)
         there = self.admin.create([AskedTopic.of_rows(topic, self._options) for topic in made])
-        recorded = FeedTopic(self._clients, self._options).topic_ids(self.feed) if made else {}
+        recorded = self._topic.ids() if made else {}
         ids = {topic: found.id for topic, found in self.admin.shown(made.keys()).items()}
         if len(ids) < len(made):
             raise SinkUnavailable(f"{self._options}: topics were created, and brokers do not show them yet")
@@ -80,8 +66,7 @@ class OwnerSender:
             if not anew:
                 raise SinkRefused(replaced(f"{self._options}", topic, recorded[topic], ids[topic]))
         if new:
-            said = {"v": VERSION, "feed": self.feed, "life": self._life, "topics": new}
-            self.send([(self.topics.feed, 0, KeyedMessage(b"feed", json.dumps(said).encode(), []))])
+            self._topic.say(topics=new)
         return made
 
     def say(self, message: KeyedMessage, names: Iterable[TableName], made: Made = _NOTHING) -> None:
@@ -100,7 +85,7 @@ class OwnerSender:
         self.send(addressed)
 
     def send(self, messages: Iterable[Addressed]) -> None:
-        with Sender(self._clients, str(self._options), self._permit) as sender:
+        with Sender(self._topic.clients, str(self._options), self._topic.permit) as sender:
             sender.send(messages)
 
 

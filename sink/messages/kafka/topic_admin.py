@@ -65,13 +65,10 @@ class AskedTopic:
         return cls(name=name, partitions=options.partitions, settings=settings)
 
     @classmethod
-    def kept(cls, name: str) -> AskedTopic:
-        """One whose messages are never removed."""
-        return cls(name=name, partitions=1, settings=_FOR_EVER)
-
-    @classmethod
-    def compacted(cls, name: str) -> AskedTopic:
-        return cls(name=name, partitions=1, settings=_COMPACTED)
+    def of_no_rows(cls, names: tuple[str, str, str]) -> list[AskedTopic]:
+        """Messages of the first two are never removed; the last one has the newest watermark."""
+        settings = _FOR_EVER, _FOR_EVER, _COMPACTED
+        return [cls(name=name, partitions=1, settings=each) for name, each in zip(names, settings, strict=True)]
 
 
 class TopicAdmin:

@@ -409,7 +409,7 @@ SINK = (
     ),
     Fault(
         "topics of another changefeed are taken",
-        "if found != self._content and self.options.existing is not Existing.APPEND:",
+        "if found != expected.encode() and self.options.existing is not Existing.APPEND:",
         "if not found and self.options.existing is not Existing.APPEND:",
         tests=_KAFKA_OWNER,
     ),

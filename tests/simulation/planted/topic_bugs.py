@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from owner.chores import SinkChores
 from sink.messages.kafka.feed_history import FeedHistory
-from sink.messages.kafka.kafka_sink import FeedClaim
+from sink.messages.kafka.feed_topic import FeedTopic
 from sink.messages.kafka.kafka_writer import KafkaRowWriter
 from sink.messages.kafka.owner_log import KafkaDdlApplier
 from sink.messages.kafka.sender import Sender
@@ -53,7 +53,8 @@ def _documents_of_a_copy_that_has_ended_are_shown() -> AbstractContextManager[An
 
 
 def _a_begin_does_not_say_where() -> AbstractContextManager[Any]:
-    return patch.object(FeedClaim, "begin", lambda self, clients, permit, at: None)
+    say = FeedTopic.say
+    return patch.object(FeedTopic, "say", lambda self, **more: None if "start" in more else say(self, **more))
 
 
 TOPIC_BUGS: Mapping[str, Bug] = {

@@ -16,7 +16,6 @@ from changefeed.table import TableId, TableName
 from sink.messages.formats import message_format
 from sink.messages.kafka import owner_log
 from sink.messages.kafka.feed_topic import FeedTopic
-from sink.messages.kafka.kafka_sink import FeedClaim
 from sink.messages.kafka.owner_log import KafkaMarks, OwnerSender
 from sink.messages.message_format import KeyedMessage
 from sluice_client.pos import pos_of
@@ -73,9 +72,13 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     return brokers
 
 
-def _sender() -> OwnerSender:
+def _topic(life: str = "c/1") -> FeedTopic:
     clients: Any = None
-    return OwnerSender(clients, OPTIONS, lambda: None, ("orders", "c/1"), in_band=FORMAT.in_band)
+    return FeedTopic(clients, OPTIONS, "orders", life, lambda: None)
+
+
+def _sender() -> OwnerSender:
+    return OwnerSender(_topic(), in_band=FORMAT.in_band)
 
 
 def test_what_is_said_goes_to_each_partition_of_its_tables_and_to_the_topic_of_all_ddl(brokers: Brokers) -> None:
@@ -115,12 +118,10 @@ def test_a_watermark_is_as_far_as_the_hindmost_of_many_tables(brokers: Brokers) 
 def test_topics_are_those_of_whoever_claimed_them_first(
     first: str, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claimed = FeedClaim(feed="orders", life=first, options=OPTIONS)._content
+    claimed = json.dumps(_topic(first)._said).encode()
     monkeypatch.setattr(FeedTopic, "first", lambda _: claimed)
-    clients: Any = None
-    claim = FeedClaim(feed="orders", life="c/1", options=OPTIONS)
     if refused:
         with pytest.raises(TargetOccupied, match="a changefeed that begins again needs another prefix"):
-            claim.confirm(clients)
+            _topic().confirm()
     else:
-        claim.confirm(clients)
+        _topic().confirm()
