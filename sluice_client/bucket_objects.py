@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+from urllib.parse import unquote, unquote_plus
 
 import boto3
 from botocore import exceptions as boto
@@ -38,6 +39,24 @@ class BucketServer:
     key: str | None = None
     secret: str | None = None
     session_token: str | None = None
+
+    @classmethod
+    def of(cls, uri: str, followed: Callable[[str], str] = str) -> Self:
+        """What a URI of a sink says, `s3://KEY:SECRET@BUCKET/PREFIX?..`. `followed`: replaces references by what they name, percent-encoded."""
+        base, _, query = uri.removeprefix("s3://").partition("?")
+        key, _, secret = followed(base.rpartition("@")[0]).partition(":")
+        pairs = (part.partition("=") for part in followed(query).split("&"))
+        options = {unquote(name): unquote(value) for name, _, value in pairs}
+        endpoint = options.get("endpoint", "")
+        return cls(
+            region=options.get("region", ""),
+            endpoint=endpoint,
+            path_style=options.get("addressing", "path" if endpoint else "virtual") == "path",
+            ca_file=options.get("tlsCAFile", ""),
+            key=unquote_plus(key) or None,
+            secret=unquote_plus(secret) or None,
+            session_token=options.get("session_token") or None,
+        )
 
     def opened(self, what: str, attempts: int = ATTEMPTS, shown: Callable[[str], str] | None = None) -> S3Client:
         """Bodies are signed, so that a damaged one is refused. Checksums that only Amazon knows are sent only where it wants them.

@@ -13,11 +13,11 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import quote, unquote
 
 from sluice_client.feed_errors import ConfigurationError, SinkRefused, SinkUnavailable, SluiceError
 
@@ -70,53 +70,41 @@ class Folder:
 
 def open_feed(uri: str) -> FeedStore:
     """Reaches nothing yet."""
-    base, _, query = uri.partition("?")
-    scheme, separator, rest = base.partition("://")
+    scheme, separator, rest = uri.partition("?")[0].partition("://")
     path = unquote(rest)
     if scheme == "file" and path.startswith("/"):
         return Folder(path.rstrip("/"))
     if not separator and uri.startswith("/"):
         return Folder(uri)
     if scheme == "s3":
-        options = dict(part.partition("=")[::2] for part in query.split("&") if part)
-        return _bucket(rest, {name: unquote(value) for name, value in options.items()})
+        return _bucket(uri)
     raise ConfigurationError(
         [f"path: found {uri!r}; write where the sink of the changefeed is: file:///srv/orders or s3://bucket/prefix"]
     )
 
 
-def _bucket(rest: str, options: Mapping[str, str]) -> FeedStore:
+def _bucket(uri: str) -> FeedStore:
     try:
         from sluice_client.bucket_objects import BucketObjects, BucketServer  # noqa: PLC0415 - boto3 takes time to load, and may not be there
     except ModuleNotFoundError as error:
         raise ConfigurationError([f"path: a bucket needs boto3: pip install 'sluice-client[s3]' ({error})"]) from None
-    user, _, place = rest.rpartition("@")
+    place = uri.removeprefix("s3://").partition("?")[0].rpartition("@")[2]
     bucket, _, prefix = place.partition("/")
-    key, _, secret = user.partition(":")
-    endpoint = options.get("endpoint", "")
-    server = BucketServer(
-        region=options.get("region", ""),
-        endpoint=endpoint,
-        path_style=options.get("addressing", "path" if endpoint else "virtual") == "path",
-        ca_file=options.get("tlsCAFile", ""),
-        key=_followed(unquote_plus(key)) or None,
-        secret=_followed(unquote_plus(secret)) or None,
-        session_token=_followed(options.get("session_token", "")) or None,
-    )
-    client = server.opened(f"s3://{place}")
+    client = BucketServer.of(uri, _followed).opened(f"s3://{place}")
     return BucketObjects(bucket, unquote(prefix).strip("/"), lambda: client)
 
 
 def _followed(text: str) -> str:
-    """References by what they name."""
+    """With what its references name, percent-encoded."""
 
     def value(match: re.Match[str]) -> str:
         kind, name = match.groups()
         try:
-            return os.environ[name] if kind == "env" else Path(name).read_text(encoding="utf-8").strip()
+            found = os.environ[name] if kind == "env" else Path(name).read_text(encoding="utf-8").strip()
         except (KeyError, OSError) as error:
             raise ConfigurationError(
                 [f"path: ${{{kind}:{name}}} is not there in this process ({error}); set it on driver and executors"]
             ) from None
+        return quote(found, safe="")
 
     return _REFERENCE.sub(value, text)

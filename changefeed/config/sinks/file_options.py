@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any, Self, TypeAlias
-from urllib.parse import unquote, unquote_plus, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from changefeed.config.options import Mistake, did_you_mean, shown
 from changefeed.config.sinks.message_options import SinkOption, refuse_unknown
@@ -158,14 +158,11 @@ class DirectoryPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPlace:
-    """`reference`: the URI as it is stored, which a process expands when it connects (`access_of`)."""
+    """`reference`: the URI as it is stored, which a process expands when it connects (`BucketServer`)."""
 
     bucket: str
     prefix: str = ""
-    region: str = ""
     endpoint: str = ""
-    path_style: bool = False
-    ca_file: str = ""
     reference: str = field(default="", repr=False)
 
     @classmethod
@@ -194,10 +191,7 @@ class BucketPlace:
         return cls(
             bucket=bucket,
             prefix=prefix,
-            region=region,
             endpoint=endpoint,
-            path_style=addressing == "path",
-            ca_file=options.get("tlsCAFile", ""),
             reference=uri,
         )
 
@@ -206,23 +200,6 @@ class BucketPlace:
 
 
 StorePlace: TypeAlias = DirectoryPlace | BucketPlace
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class BucketAccess:
-    """The keys that a URI has. Without them a process uses those that its surroundings give it."""
-
-    key: str | None = None
-    secret: str | None = None
-    session_token: str | None = None
-
-
-def access_of(expanded: str) -> BucketAccess:
-    """`expanded`: the URI without references."""
-    user, separator, _ = expanded.removeprefix("s3://").partition("?")[0].rpartition("@")
-    key, _, secret = user.partition(":")
-    token = dict(written_options(expanded)).get(SESSION_TOKEN)
-    return BucketAccess(unquote_plus(key), unquote_plus(secret), token) if separator else BucketAccess()
 
 
 def refuse_half_access(uri: str) -> None:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from changefeed.config.sinks.file_options import BucketAccess, BucketPlace, access_of
+from changefeed.config.sinks.file_options import BucketPlace
 from changefeed.config.uri import ConnectionUri
 from changefeed.driver_text import in_one_line
 from credentials.redaction import redacted
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 
-_Key: TypeAlias = tuple[BucketPlace, BucketAccess, Stamp, int]
+_Key: TypeAlias = tuple[BucketServer, Stamp, int]
 
 _MOST = 64
 
@@ -40,27 +39,18 @@ _clients: dict[_Key, S3Client] = {}
 def bucket_client(place: BucketPlace, files: SecretFiles | None = None, *, attempts: int = ATTEMPTS) -> S3Client:
     """`attempts` at each request. Buckets of one server share a client."""
     found = expansion(ConnectionUri(place.reference), files)
-    server = replace(place, bucket="", prefix="", reference="")
-    key = server, access_of(found.uri), found.files, attempts
+    server = BucketServer.of(found.uri)
+    key = server, found.files, attempts
     with _lock:
         if key not in _clients:
-            _clients[key] = _opened(place, key[1], attempts)
+            _clients[key] = _opened(server, str(place), attempts)
             for oldest in list(_clients)[:-_MOST]:
                 del _clients[oldest]
         return _clients[key]
 
 
-def _opened(place: BucketPlace, access: BucketAccess, attempts: int) -> S3Client:
-    server = BucketServer(
-        region=place.region,
-        endpoint=place.endpoint,
-        path_style=place.path_style,
-        ca_file=place.ca_file,
-        key=access.key,
-        secret=access.secret,
-        session_token=access.session_token,
-    )
-    client = server.opened(str(place), attempts, shown)
+def _opened(server: BucketServer, place: str, attempts: int) -> S3Client:
+    client = server.opened(place, attempts, shown)
     client.meta.events.register("after-call.s3", _count_retries)
     client.meta.events.register("after-call-error.s3", partial(_count_lost, attempts - 1))
     return client

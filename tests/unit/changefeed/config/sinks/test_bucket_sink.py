@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from changefeed.config.options import Mistake
-from changefeed.config.sinks.file_options import BucketAccess, BucketPlace, FileFormat, FileSinkOptions, access_of
+from changefeed.config.sinks.file_options import BucketPlace, FileFormat, FileSinkOptions
 from changefeed.config.uri import ConnectionUri
+from sluice_client.bucket_objects import BucketServer
 
 _WHOLE = (
     "s3://${env:KEY}:${file:/run/secrets/s3@x}@orders-archive/shop/2026?endpoint=https://minio.example:9000&region=eu-1"
@@ -22,18 +23,17 @@ def _place(uri: str) -> BucketPlace:
 
 def test_defaults() -> None:
     place = _place("s3://orders-archive")
-    assert (place.bucket, place.prefix, place.region, place.endpoint) == ("orders-archive", "", "", "")
-    assert not place.path_style
+    assert (place.bucket, place.prefix, place.endpoint) == ("orders-archive", "", "")
+    assert BucketServer.of("s3://orders-archive") == BucketServer()
     assert str(place) == "s3://orders-archive"
 
 
 def test_options() -> None:
     place, options = _place(_WHOLE), FileSinkOptions.parse(_WHOLE)
     assert (place.bucket, place.prefix) == ("orders-archive", "shop/2026")
-    assert (place.endpoint, place.region, place.ca_file) == ("https://minio.example:9000", "eu-1", "/etc/ca.pem")
-    assert place.path_style
+    assert place.endpoint == "https://minio.example:9000"
     assert (options.format, options.commit_seconds) == (FileFormat.BSON, 5)
-    assert not _place("s3://abc/x?endpoint=http://h&addressing=virtual").path_style
+    assert not BucketServer.of("s3://abc/x?endpoint=http://h&addressing=virtual").path_style
 
 
 def test_nothing_of_the_credentials_is_shown() -> None:
@@ -50,8 +50,16 @@ def test_nothing_of_the_credentials_is_shown() -> None:
 def test_keys_are_what_references_contain() -> None:
     files = {"/run/secrets/s3@x": "se/cr+et=@:"}
     expanded = ConnectionUri.parse(_WHOLE).expand({"KEY": "AK", "TOKEN": "a+b/c=="}, files.__getitem__, lambda _: None)
-    assert access_of(expanded) == BucketAccess("AK", "se/cr+et=@:", "a+b/c==")
-    assert access_of("s3://abc/x?region=a") == BucketAccess()
+    assert BucketServer.of(expanded) == BucketServer(
+        region="eu-1",
+        endpoint="https://minio.example:9000",
+        path_style=True,
+        ca_file="/etc/ca.pem",
+        key="AK",
+        secret="se/cr+et=@:",
+        session_token="a+b/c==",
+    )
+    assert BucketServer.of("s3://abc/x?region=a") == BucketServer(region="a")
     ConnectionUri.parse(expanded)
 
 

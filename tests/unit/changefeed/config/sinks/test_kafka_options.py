@@ -44,7 +44,7 @@ def test_options() -> None:
     assert options.settings == (("retention.ms", "1000"),)
     assert (options.large, options.compression) == (LargeRow.CLAIM_CHECK, TopicCompression.ZSTD)
     assert isinstance(options.claims, BucketPlace)
-    assert (options.claims.bucket, options.claims.prefix, options.claims.region) == ("bucket", "claims", "eu-1")
+    assert (options.claims.bucket, options.claims.prefix) == ("bucket", "claims")
     assert options.claims.reference == "s3://${env:KEY}:${env:SECRET}@bucket/claims?region=eu-1"
     debezium = KafkaSinkOptions.parse("kafka://b/shop?format=debezium&json_mode=extended&tombstones=false")
     assert debezium.messages == MessageOptions(
