@@ -32,16 +32,8 @@ from sluice_client.pos import position_of
 from sluice_client.position import Position
 
 EARLIEST, NEWEST = "earliest", "newest"
-_NAMES = {
-    "path": "path",
-    "tables": "tables",
-    "start": "start",
-    "ddl": "ddl",
-    "ordered": "ordered",
-    "maxrowspertrigger": "maxRowsPerTrigger",
-    "maxbytespertrigger": "maxBytesPerTrigger",
-    "maxfilespertrigger": "maxFilesPerTrigger",
-}
+_LIMITS = ("maxRowsPerTrigger", "maxBytesPerTrigger", "maxFilesPerTrigger")
+_NAMES = {name.lower(): name for name in ("path", "tables", "start", "ddl", "ordered", *_LIMITS)}
 _POS = re.compile(r"[0-9A-F]{16}\.\w+")
 _NUMBER = re.compile(r"[1-9]\d{0,18}")
 
@@ -86,7 +78,7 @@ class ReaderOptions:
             start=_start(found.get("start", EARLIEST)),
             stop_at_ddl=_one_of("ddl", found.get("ddl", "column"), ("column", "stop")) == "stop",
             ordered=_one_of("ordered", found.get("ordered", "false").lower(), ("false", "true")) == "true",
-            limits=BatchLimits(*(_number(name, found.get(name.lower())) for name in list(_NAMES.values())[-3:])),
+            limits=BatchLimits(*(_number(name, found.get(name.lower())) for name in _LIMITS)),
         )
 
     @property

@@ -189,9 +189,11 @@ def checked(store: FeedStore, file: Receipt) -> bytes:
 
 def stored_messages(name: str, stored: bytes) -> Iterator[StoredMessage]:
     if name.endswith(".parquet"):
-        return _of_parquet(stored)
+        from sluice_client.parquet_rows import parquet_messages  # noqa: PLC0415 - pyarrow takes time and memory to load
+
+        return parquet_messages(stored)
     content = decompressed(stored, name)
-    if plain_name(name).endswith(".json"):
+    if name.removesuffix(".gz").removesuffix(".zst").endswith(".json"):
         return map(_parsed, content.splitlines())
     return map(_decoded, _documents(content))
 
@@ -202,11 +204,6 @@ def decompressed(stored: bytes, name: str) -> bytes:
     if name.endswith(".zst"):
         return zstandard.ZstdDecompressor().decompressobj().decompress(stored)
     return stored
-
-
-def plain_name(name: str) -> str:
-    """Without what says how it is compressed."""
-    return name.removesuffix(".gz").removesuffix(".zst")
 
 
 def needed(store: FeedStore, name: str) -> bytes:
@@ -247,12 +244,6 @@ def _parsed(line: bytes) -> StoredMessage:
 def _decoded(raw: bytes) -> StoredMessage:
     fields = RawBSONDocument(raw, _RAW)
     return StoredMessage(fields["pos"], fields["id"], raw)
-
-
-def _of_parquet(stored: bytes) -> Iterator[StoredMessage]:
-    from sluice_client.parquet_rows import parquet_messages  # noqa: PLC0415 - pyarrow takes time and memory to load
-
-    return (StoredMessage(message.pos, message.table, message.bson) for message in parquet_messages(stored))
 
 
 def _documents(content: bytes) -> Iterator[bytes]:

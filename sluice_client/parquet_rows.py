@@ -14,13 +14,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import bson
 import pyarrow as pa
 import pyarrow.parquet as pq
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
+
+from sluice_client.feed_reader import StoredMessage
 
 _MOMENT = pa.timestamp("ms", tz="UTC")
 SCHEMA = pa.schema(
@@ -53,13 +55,7 @@ _DOCUMENTS = ("key", "before", "after", "update")
 _READ = [field.name for field in SCHEMA if field.name not in _DOCUMENTS]
 
 
-class ParquetMessage(NamedTuple):
-    pos: str
-    table: str
-    bson: bytes
-
-
-def parquet_messages(stored: bytes) -> Iterator[ParquetMessage]:
+def parquet_messages(stored: bytes) -> Iterator[StoredMessage]:
     file = pq.ParquetFile(pa.BufferReader(stored))
     written: Mapping[bytes, bytes] = file.schema_arrow.metadata
     head = {"v": int(written[b"sluice.v"]), "feed": written[b"sluice.feed"].decode()}
@@ -67,7 +63,7 @@ def parquet_messages(stored: bytes) -> Iterator[ParquetMessage]:
         columns = [column.to_pylist() for column in _plain(batch)]
         for values in zip(*columns, strict=True):
             row = dict(zip(_READ, values, strict=True))
-            yield ParquetMessage(row["pos"], row["id"], bson.encode(head | _fields(row)))
+            yield StoredMessage(row["pos"], row["id"], bson.encode(head | _fields(row)))
 
 
 def _plain(batch: pa.RecordBatch) -> Iterator[pa.Array]:

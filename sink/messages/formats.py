@@ -42,7 +42,7 @@ from sink.messages.debezium_schema import key_schema, value_schema
 from sink.messages.message import Message, ddl_message
 from sink.messages.message_format import KeyedMessage, MessageFormat, RowHeaders, headers_of, watermark_alone
 from sink.messages.message_key import keys_json, message_key
-from sink.messages.row_message import COPIED, OPS, OfTable, event_pos, row_encoder
+from sink.messages.row_message import COPIED, OPS, BsonRows, JsonRows, OfTable, event_pos
 from sink.messages.shaped_json import ShapedJson
 from sink.row import RowChange, RowDetails, TargetTable
 from sluice_client.extended_json import COMPACT, RELAXED, SPACED, STRICT, first_value, to_json
@@ -196,7 +196,7 @@ class SluiceFormat:
     def __init__(self, feed: str, encoding: MessageEncoding) -> None:
         self._feed = feed
         self._json = encoding is MessageEncoding.JSON
-        self._encoder = row_encoder(feed, encoding)
+        self._encoder: JsonRows | BsonRows = JsonRows(feed) if self._json else BsonRows(feed)
         self._headers = RowHeaders()
 
     def change(self, change: RowChange) -> Sequence[KeyedMessage]:

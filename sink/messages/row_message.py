@@ -1,4 +1,4 @@
-"""`RowEncoder`: row changes and copied documents as messages of the format `sluice`, in BSON or JSON. Pure, and called for each change.
+"""`JsonRows`, `BsonRows`: row changes and copied documents as messages of the format `sluice`. Pure, and called for each change.
 
     insert   {"v": 1, "feed": "orders", "op": "i", "ns": "shop.orders", "id": "<table>", "pos": "..", "ts": {"t": .., "i": ..},
               "schema": "<pos of the table's version>", "key": {"_id": 7}, "after": {"_id": 7, "n": 1}}
@@ -27,14 +27,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring
 from struct import Struct
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import bson
 from bson.int64 import Int64
 
 from changefeed.bson_bytes import document_of, elements
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.sinks.message_options import MessageEncoding
 from changefeed.errors import InvariantError
 from changefeed.event import RowType
 from sink.messages.message_key import key_json, keys_json, message_key
@@ -60,26 +59,8 @@ _WALL = Struct("<6sq")
 _TIMES = Struct("<4si3sq3sqs")
 
 
-class RowEncoder(Protocol):
-    def change(self, change: RowChange) -> bytes:
-        """The message of a change."""
-        ...
-
-    def keyed(self, change: RowChange, pos: str) -> tuple[bytes, bytes]:
-        """What it is keyed by, and the message. `pos` is that of the change, which the caller needs, too."""
-        ...
-
-    def copied(self, table: TargetTable, document: bytes, key: bytes, read_ts: ClusterTime) -> bytes:
-        """The message of a document that an initial copy read at this time."""
-        ...
-
-
-def row_encoder(feed: str, encoding: MessageEncoding) -> RowEncoder:
-    return JsonRows(feed) if encoding is MessageEncoding.JSON else BsonRows(feed)
-
-
 class BsonRows:
-    """Each message is one BSON document."""
+    """Each message is one BSON document. `keyed`: what it is keyed by, and the message; `pos` is that of the change, which the caller needs, too."""
 
     def __init__(self, feed: str) -> None:
         self._feed = feed
@@ -146,7 +127,7 @@ class BsonRows:
 
 
 class JsonRows:
-    """Each message is one line of JSON, without the line's end."""
+    """Each message is one line of JSON, without the line's end. `keyed`: as above."""
 
     def __init__(self, feed: str) -> None:
         self._feed = feed

@@ -75,7 +75,7 @@ class ObjectBucket(BucketObjects):
                     )
                 except ClientError as error:
                     if is_taken(error):
-                        return self._token_of(name) == token
+                        return _token_of(self._client(), self._bucket, self._key(name)) == token
                     if not is_conflict(error):
                         raise
                 else:
@@ -109,14 +109,6 @@ class ObjectBucket(BucketObjects):
                 except ClientError as error:
                     if not is_absent(error):
                         raise
-
-    def _token_of(self, name: str) -> str | None:
-        try:
-            return self._client().head_object(Bucket=self._bucket, Key=self._key(name))["Metadata"].get(TOKEN)
-        except ClientError as error:
-            if not is_absent(error):
-                raise
-            return None
 
     def _uploads(self, folder: str) -> Iterator[tuple[str, str]]:
         with self._errors(f"{self}: listing the uploads below {folder}"):
@@ -210,14 +202,15 @@ class Upload:
                     Bucket=self._bucket, Key=self._key, UploadId=upload, MultipartUpload={"Parts": self._parts}
                 )
             except ClientError as error:
-                if not is_absent(error) or not self._is_there():
+                if not is_absent(error) or _token_of(self._client(), self._bucket, self._key) != self._token:
                     raise
 
-    def _is_there(self) -> bool:
-        try:
-            found = self._client().head_object(Bucket=self._bucket, Key=self._key)
-        except ClientError as error:
-            if not is_absent(error):
-                raise
-            return False
-        return found["Metadata"].get(TOKEN) == self._token
+
+def _token_of(client: S3Client, bucket: str, key: str) -> str | None:
+    """Who has put the object there."""
+    try:
+        return client.head_object(Bucket=bucket, Key=key)["Metadata"].get(TOKEN)
+    except ClientError as error:
+        if not is_absent(error):
+            raise
+        return None

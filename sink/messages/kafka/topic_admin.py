@@ -46,7 +46,6 @@ T = TypeVar("T")
 class Topic:
     """`id`: another one if it was deleted and created again. `rights`: what the user may do with it; None if the brokers have no rights."""
 
-    name: str
     id: str
     partitions: int
     rights: frozenset[str] | None = None
@@ -102,7 +101,6 @@ class TopicAdmin:
                 if described is not None:
                     allowed = described.authorized_operations
                     found[name] = Topic(
-                        name=name,
                         id=str(described.topic_id),
                         partitions=len(described.partitions),
                         rights=frozenset(each.name for each in allowed) if allowed is not None else None,

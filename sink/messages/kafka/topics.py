@@ -25,6 +25,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 from struct import iter_unpack, unpack_from
 
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
@@ -41,16 +42,10 @@ class Topics:
         """Those that have no rows."""
         self.feed, self.ddl, self.watermark = self.own
         self._options = options
-        self._known: dict[TableName, str] = {}
-
-    def of(self, table: TableName) -> str:
+        self.of = cache(self._of)
         """Where the rows of a table go that has this name downstream."""
-        found = self._known.get(table)
-        if found is None:
-            found = self._known[table] = self._named(table)
-        return found
 
-    def _named(self, table: TableName) -> str:
+    def _of(self, table: TableName) -> str:
         parts = {"prefix": self._options.prefix, "db": table.db, "coll": table.coll}
         written = self._options.rule_of(table).topic
         name = _ILLEGAL.sub("_", re.sub(r"\{(prefix|db|coll)\}", lambda match: parts[match[1]], written))

@@ -344,7 +344,7 @@ SINK = (
     ),
     Fault(
         "a put whose answer was lost counts as another's",
-        "                        return self._token_of(name) == token",
+        "                        return _token_of(self._client(), self._bucket, self._key(name)) == token",
         "                        return False",
         tests=(*_STORES, "tests/component/sink/files/test_bucket_trouble.py"),
     ),

@@ -20,7 +20,7 @@ from sink.ddl import DropTables, Skip
 from sink.messages.formats import message_format
 from sink.messages.message import copy_end_message, emptied_message, schema_message, watermark_message
 from sink.messages.message_format import KeyedMessage, MessageFormat
-from sink.messages.row_message import row_encoder
+from sink.messages.row_message import BsonRows, JsonRows
 from sink.receipt import CopyEnd
 from sink.row import RowChange, TargetTable
 from sluice_client.pos import pos_after, pos_of
@@ -47,7 +47,8 @@ def _format(encoding: MessageEncoding = MessageEncoding.JSON) -> MessageFormat:
 def test_a_row_is_the_message_of_a_file_with_a_key_and_headers(encoding: MessageEncoding) -> None:
     (message,) = _format(encoding).change(_CHANGE)
     key = bson.encode({"_id": Int64(7)}) if encoding is MessageEncoding.BSON else b'{"_id": {"$numberLong": "7"}}'
-    assert (message.key, message.value) == (key, row_encoder("orders", encoding).change(_CHANGE))
+    rows = BsonRows("orders") if encoding is MessageEncoding.BSON else JsonRows("orders")
+    assert (message.key, message.value) == (key, rows.change(_CHANGE))
     assert dict(message.headers) == {
         "sluice.v": b"1",
         "sluice.pos": pos_of(_AT).encode(),
