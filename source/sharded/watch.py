@@ -26,7 +26,6 @@ from changefeed.table import TableId
 from source.sharded.cluster_clients import CONFIG, ClusterClients
 from source.sharded.cluster_opening import ClusterOpening, refuse_lost_primary
 from source.sharded.effective_order import Operation, Unit, held_by, nudges, place_of, resolved
-from source.sharded.rows.shard_row_reader import RowRange
 from source.sharded.shard_roster import ShardRoster
 from source.sharded.stream import ClusterStream, in_order
 from source.sharded.tables.cluster_state import (
@@ -53,8 +52,6 @@ class ClusterStep:
     changes: tuple[ClusterChange, ...]
     resolved: ClusterTime
     """Exclusive: every unit of an effective time below it is known. It never goes back."""
-    ranges: Mapping[str, RowRange]
-    """By shard: where the rows are that no earlier step had."""
     history: ShardedHistory
     end_ts: ClusterTime
     """Everything that users had written when the streams answered is below it."""
@@ -93,10 +90,6 @@ class ClusterWatch:
         for stream in self._streams.values():
             stream.close()
 
-    @property
-    def shards(self) -> tuple[str, ...]:
-        return tuple(sorted(name for name in self._streams if name != CONFIG))
-
     def poll(self) -> ClusterStep:
         time.sleep(self._wait)
         trouble = self._read(self._readable)
@@ -108,15 +101,6 @@ class ClusterWatch:
         trouble |= self._nudge(trouble)
         self._advance()
         self._wait = _SHORTEST_WAIT if self._resolved > before else min(2 * self._wait, _LONGEST_WAIT) or _SHORTEST_WAIT
-        ranges = {
-            name: RowRange(
-                start_ts=max(before, stream.start_ts),
-                end_ts=self._resolved,
-                until_ts=stream.prepares.until(self._resolved),
-            )
-            for name, stream in self._streams.items()
-            if name != CONFIG and stream.start_ts < self._resolved
-        }
         seconds = (stream.prepares.longest_seconds for stream in self._streams.values())
         self._longest_seconds = max(self._longest_seconds, *seconds)
         end_ts, changes = self._end(), tuple(self._released())
@@ -128,7 +112,6 @@ class ClusterWatch:
             end_ts=end_ts,
             changes=changes,
             resolved=self._resolved,
-            ranges=ranges,
             held_by=held_by({name: stream.point for name, stream in self._streams.items()}),
             trouble=trouble,
         )

@@ -52,10 +52,19 @@ class FollowedRow:
         return TableId(self.header.uuid.hex())
 
 
-def rows_of(clients: ClusterClients, ranges: Mapping[str, RowRange]) -> Iterator[FollowedRow]:
-    """Those of users in their order, each with its whole key."""
+def rows_of(clients: ClusterClients, since_ts: ClusterTime, step: ClusterStep) -> Iterator[FollowedRow]:
+    """Those of users up to the step, in their order, each with its whole key."""
     scan = partial(row_scan, {}, whole_keys=True)
-    readers = [ShardRowReader(clients.of(shard), shard, scan).read(range) for shard, range in ranges.items()]
+    readers = [
+        ShardRowReader(clients.of(name), name, scan).read(
+            RowRange(
+                start_ts=max(since_ts, shard.since_ts or since_ts),
+                end_ts=min(step.resolved, shard.until_ts or step.resolved),
+                until_ts=step.history.until(name, step.resolved),
+            )
+        )
+        for name, shard in step.history.shards.items()
+    ]
     for stretch in stretches(readers):
         yield from (FollowedRow(entry, header) for _, _, entry, header in stretch if of_user(header))
 
@@ -70,6 +79,7 @@ class Follower:
         self.changes: list[ClusterChange] = []
         self.reached_ts = start_ts
         self.rows = self.restarts = 0
+        self.shards: set[str] = set()
         self._clients = clients
         self._at_each_time = at_each_time
         self._ids: dict[TableId, TableId] = {}
@@ -115,11 +125,12 @@ class Follower:
             self._change(due)
             due = next(changes)
         self.reached_ts = step.resolved
+        self.shards = {name for name, shard in step.history.shards.items() if shard.until_ts is None}
         return step
 
     def _rows(self, step: ClusterStep) -> Iterator[list[FollowedRow]]:
         """Those of each time."""
-        for _, rows in groupby(rows_of(self._clients, step.ranges), key=lambda row: row.ts):
+        for _, rows in groupby(rows_of(self._clients, self.reached_ts, step), key=lambda row: row.ts):
             yield list(rows)
 
     def _document(self, row: FollowedRow) -> tuple[TableId, Any]:

@@ -94,7 +94,7 @@ def test_a_watch_ends_before_a_moved_chunk_and_so_does_each_that_begins_before_i
     seen: list[FollowedRow] = []
 
     def take(step: ClusterStep) -> None:
-        seen.extend(rows_of(clients, step.ranges))
+        seen[:] = rows_of(clients, start_ts, step)
 
     with closing(ClusterWatch(clients, start_ts)) as watch:
         update_all(router)
