@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import pymongo
@@ -85,28 +86,22 @@ _OTHER_REMEDIES = {"create": f", {_ANEW}", **dict.fromkeys(("createIndexes", "dr
 _REMEDY = "remove the cause at the target, or let the filter ignore this DDL"
 
 
+@dataclass(slots=True)
 class MongoDdlApplier:
-    def __init__(
-        self,
-        clients: Clients,
-        *,
-        permit: Permit,
-        ttl: Ttl = Ttl.DEFERRED,
-        source_release: Callable[[], tuple[int, int]] | None = None,
-        layout_of: Callable[[TableSchema], TableLayout | None] | None = None,
-    ) -> None:
-        """`close` closes `clients`, too. `permit` is the owner's session; it is called before each command. `source_release` is asked when a
-        time series is created; None: it is known to be the target's. `layout_of`: how the source shards a table, if the target is to do the same.
-        """
-        self._clients = clients
-        self._permit = permit
-        self._ttl = ttl
-        self._source_release = source_release
-        self._layout_of = layout_of
+    clients: Clients
+    """Closed by `close`, too."""
+    _: KW_ONLY
+    permit: Permit
+    """That of the owner's session, called before each command."""
+    ttl: Ttl = Ttl.DEFERRED
+    source_release: Callable[[], tuple[int, int]] | None = None
+    """Asked when a time series is created. None: it is known to be the target's."""
+    layout_of: Callable[[TableSchema], TableLayout | None] | None = None
+    """How the source shards a table, if the target is to do the same."""
 
     @property
     def _client(self) -> Client:
-        return present(self._clients)
+        return present(self.clients)
 
     def observe(self, names: Iterable[TableName]) -> Observation:
         """The state of the tables at the target, durable as far as this owner and its predecessors wrote it."""
@@ -146,10 +141,10 @@ class MongoDdlApplier:
             return found
         self._check_possible(ddl, before)
         now = self._look(names_of(ddl))
-        if effect(ddl, before, now, self._ttl) is not DdlEffect.ABSENT:
+        if effect(ddl, before, now, self.ttl) is not DdlEffect.ABSENT:
             now = self.observe(names_of(ddl))
-        while (found := effect(ddl, before, now, self._ttl)) is DdlEffect.ABSENT:
-            steps = commands(ddl, now, target, self._ttl)
+        while (found := effect(ddl, before, now, self.ttl)) is DdlEffect.ABSENT:
+            steps = commands(ddl, now, target, self.ttl)
             if isinstance(ddl, DropIndexes) and not target.sharded:
                 self._expect_no_build(ddl.name)
             try:
@@ -168,7 +163,7 @@ class MongoDdlApplier:
     def _check_possible(self, ddl: SingleDdl, before: Observation) -> None:
         if other := self._other_release(ddl):
             raise DdlRefused(f"{_subject(ddl)}: {other}; then resume the table")
-        reason = refusal(ddl, before, self._ttl)
+        reason = refusal(ddl, before, self.ttl)
         if reason is not None:
             others = f", {_ANEW}" if isinstance(ddl, CreateTable) else ""
             raise DdlRefused(f"{_subject(ddl)}: {reason}; then resume the table{others}")
@@ -178,16 +173,16 @@ class MongoDdlApplier:
         if not target.sharded:
             return "the target is not sharded"
         if ddl.layout is None:
-            return None if self._layout_of is not None else "shard_target is false"
-        return self._spread(ddl, ddl.layout, commands(ddl, before, target, self._ttl))
+            return None if self.layout_of is not None else "shard_target is false"
+        return self._spread(ddl, ddl.layout, commands(ddl, before, target, self.ttl))
 
     def _as_source(self, ddl: CreateTable, record: DdlRecord) -> str:
         """Shards a table that has just been created, if the source has sharded it by now. Its creation and its sharding are two steps there."""
         event = record.event
-        if self._layout_of is None or event.table is None or event.id is None:
+        if self.layout_of is None or event.table is None or event.id is None:
             return ""
         schema = TableSchema(id=event.id, name=event.table, valid_from=event.position)
-        if (layout := self._layout_of(schema)) is None:
+        if (layout := self.layout_of(schema)) is None:
             return ""
         share = shard_copy(ddl.name, layout)
         return self._apply(share, self.observe(names_of(share)))
@@ -204,28 +199,28 @@ class MongoDdlApplier:
         return ""
 
     def _check_permitted(self) -> None:
-        if self._permit() <= 0:
+        if self.permit() <= 0:
             raise FencedError("a new table is not divided further, because this node may no longer be the owner")
 
     def _other_release(self, ddl: SingleDdl) -> str:
         """Why the target is of no use for this time series. Empty: it is."""
         series = isinstance(ddl, CreateTable) and "timeseries" in ddl.options.decode()
-        if not series or self._source_release is None:
+        if not series or self.source_release is None:
             return ""
         with translated("reading the target's release"):
             major, minor = self._client.server_info()["versionArray"][:2]
-        return series_release_obstacle(self._source_release(), (major, minor))
+        return series_release_obstacle(self.source_release(), (major, minor))
 
     def run(self, steps: Iterable[DdlCommand]) -> None:
         for command in steps:
             self._send(command)
 
     def close(self) -> None:
-        self._clients.close()
+        self.clients.close()
 
     def _send(self, command: DdlCommand) -> Mapping[str, Any]:
         """The reply, after the majority acknowledged it. A refusal which means that the wanted state exists already is a reply, too."""
-        permitted = self._permit()
+        permitted = self.permit()
         if permitted <= 0:
             raise FencedError(f"{command}: not sent, because this node may no longer be the owner")
         log = _log.bind(command=str(command))
