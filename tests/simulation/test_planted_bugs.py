@@ -40,6 +40,12 @@ def found() -> Mapping[str, str]:
     return _hunted(BUGS.keys() - set(ALWAYS))
 
 
+@pytest.mark.parametrize("name", sorted(BUGS))
+def test_what_a_planted_bug_replaces_is_there(name: str) -> None:
+    with BUGS[name].plant():
+        pass
+
+
 @pytest.mark.parametrize("name", ALWAYS)
 def test_a_planted_bug_of_each_family_is_found(name: str, found_always: Mapping[str, str]) -> None:
     _assert_found(name, found_always[name])

@@ -10,6 +10,7 @@ from unittest.mock import patch
 from changefeed.config.tables.routes import Routes
 from changefeed.event import DdlType
 from owner.ddl.scope import DdlClassifier
+from processor.copy.plan import CopyInputs
 from sink.ddl import Routing
 from tests.simulation.planted.bug import Bug
 
@@ -23,10 +24,12 @@ def _no_table_may_share_its_name() -> AbstractContextManager[Any]:
 
 
 def _a_drop_of_another_table_ends_a_copy() -> AbstractContextManager[Any]:
-    return patch(
-        "processor.copy.copy_inputs._ends",
-        lambda record, table: record.event.type in (DdlType.DROP, DdlType.DROP_DATABASE),
-    )
+    def ended(**facts: Any) -> CopyInputs:
+        held_by = facts["held_by"]
+        drops = held_by is not None and held_by.type in (DdlType.DROP, DdlType.DROP_DATABASE)
+        return CopyInputs(**{**facts, "ends": drops})
+
+    return patch("processor.copy.copy_inputs.CopyInputs", ended)
 
 
 def _an_index_touches_its_own_table_alone() -> AbstractContextManager[Any]:

@@ -42,7 +42,7 @@ def _what_living_nodes_wrote_is_swept() -> AbstractContextManager[Any]:
 
 
 def _a_copy_that_begins_again_does_not_say_so() -> AbstractContextManager[Any]:
-    return patch.object(FileDdlApplier, "recopy", lambda self, table, name, at: None)
+    return patch.object(FileDdlApplier, "emptied", lambda self, table, name, at: None)
 
 
 def _a_table_that_is_emptied_first_is_not_described() -> AbstractContextManager[Any]:

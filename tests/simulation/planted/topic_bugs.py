@@ -41,7 +41,7 @@ def _the_partition_of_a_row_changes() -> AbstractContextManager[Any]:
 
 
 def _a_copy_that_begins_again_does_not_say_so() -> AbstractContextManager[Any]:
-    return patch.object(KafkaDdlApplier, "recopy", lambda self, table, name, at: None)
+    return patch.object(KafkaDdlApplier, "emptied", lambda self, table, name, at: None)
 
 
 def _a_ddl_is_told_in_the_topic_of_all_ddl_alone() -> AbstractContextManager[Any]:
