@@ -26,6 +26,9 @@ SYSTEM_DATABASES = frozenset({"admin", "config", "local", HEARTBEAT_DATABASE})
 T = TypeVar("T")
 
 _BESIDE = "sluice.recopy."
+BESIDE_NAMES = f"{_BESIDE}*"
+"""Those of collections at the target that are being copied anew."""
+COPIED_AGAIN = "copied again (`sluice table recopy`)"
 COPY_ANEW = "have the table copied anew (`sluice table recopy`)"
 """What a user may do about a table that cannot go on."""
 _FIRST = ("v", "key", "name")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from pyspark_sluice.reader_options import BatchLimits
 from sluice_client.feed_errors import PermanentError
-from sluice_client.feed_reader import Rank, Shown, StoredMessage, Watermark
+from sluice_client.feed_reader import DdlMessage, Rank, Shown, StoredMessage, Watermark
 from sluice_client.manifest import FileSpans
 from sluice_client.pos import position_of
 from sluice_client.position import Position, TableId
@@ -27,7 +27,7 @@ from sluice_client.position import Position, TableId
 _TIME = 16
 """Characters of a pos that are the cluster time."""
 PARTITION_BYTES, PARTITION_ROWS, MOST_PARTITIONS = 32 << 20, 50_000, 256
-_STOPS = frozenset({"drop", "dropDatabase", "rename", "recopy"})
+_STOPS = frozenset(DdlMessage) - {DdlMessage.CREATE}
 
 
 class DdlStop(PermanentError):

@@ -8,6 +8,7 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 from pyspark.sql.types import _parse_datatype_string as parsed_schema
 
 from pyspark_sluice.fitting import fitted
+from sluice_client.feed_reader import DdlMessage
 
 _DELTA = (
     "the newest change of a document says only what was changed, and not what the document is now: have the changefeed send whole documents "
@@ -21,7 +22,7 @@ _NUMBER = r'^\{"\$number(?:Int|Long|Double|Decimal)":"(-?\d+)(?:\.0+)?"\}$'
 def latest(rows: DataFrame) -> DataFrame:
     """The documents that tables have after these rows: `id`, `ns`, `key`, `pos`, `ts`, `after`, `after_bson`, a row each.
 
-    A table is its `id`. `ns` is its newest name. What a drop or a recopy took away is not there, so the rows of DDL belong to `rows`. A document
+    A table is its `id`. `ns` is its newest name. What a drop or a copy anew took away is not there, so the rows of DDL belong to `rows`. A document
     whose newest change is a delta without an image is refused, and so is a table that came from a name which the option `tables` leaves out. One
     that went to such a name is not there.
     """
@@ -75,7 +76,7 @@ def _identity() -> Column:
 def _ends(ddl: DataFrame) -> DataFrame:
     """Where a table was last ended or emptied, or got a name that is left out."""
     kind, ids = _said("type"), f.from_json(_said("ids"), "array<string>")
-    own = ddl.where(kind.isin("drop", "recopy") | (_said("left_out") == "after")).select("id", "pos")
+    own = ddl.where(kind.isin("drop", DdlMessage.EMPTIED.value) | (_said("left_out") == "after")).select("id", "pos")
     dropped = ddl.where(_said("dropped").isNotNull()).select(_said("dropped").alias("id"), "pos")
     databases = ddl.where(kind == "dropDatabase").select(f.explode(ids).alias("id"), "pos")
     return own.union(dropped).union(databases).groupBy("id").agg(f.max("pos").alias("_emptied"))

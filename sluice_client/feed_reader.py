@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -150,6 +150,17 @@ class CopyBegins:
 
 
 Content: TypeAlias = StoredMessage | CopyBegins | Copied
+
+
+class DdlMessage(StrEnum):
+    """The `type` of a message of DDL that begins, moves, ends or empties tables."""
+
+    CREATE = "create"
+    RENAME = "rename"
+    DROP = "drop"
+    DROP_DATABASE = "dropDatabase"
+    EMPTIED = "recopy"
+    """It is copied again."""
 
 
 class Rank(IntEnum):

@@ -17,7 +17,18 @@ from itertools import count, pairwise
 from typing import Any
 
 from sluice_client.feed_directory import FeedDirectory
-from sluice_client.feed_reader import NOTHING, Content, Copied, CopyBegins, Rank, Round, Shown, StoredMessage, Watermark
+from sluice_client.feed_reader import (
+    NOTHING,
+    Content,
+    Copied,
+    CopyBegins,
+    DdlMessage,
+    Rank,
+    Round,
+    Shown,
+    StoredMessage,
+    Watermark,
+)
 from sluice_client.manifest import FileSpans, Receipt, Span, chain
 from sluice_client.pos import pos_after, pos_of, position_of
 from sluice_client.position import Position, TableId
@@ -39,7 +50,7 @@ class _Ddl:
     @property
     def anew(self) -> bool:
         """Its table begins again: with a schema, and a copy."""
-        return self.type == "recopy" and bool(self.message.fields.get("anew"))
+        return self.type == DdlMessage.EMPTIED and bool(self.message.fields.get("anew"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +133,9 @@ class Reader:
         for ddl in map(self._ddls.__getitem__, self._unshown):
             table = ddl.about[0] if ddl.about else TableId("")
             if ddl.reached(now) and not ddl.reached(before):
-                queue.add(ddl.message.pos, Rank.EMPTIED if ddl.type == "recopy" else Rank.DDL, table, ddl.message)
+                queue.add(
+                    ddl.message.pos, Rank.EMPTIED if ddl.type == DdlMessage.EMPTIED else Rank.DDL, table, ddl.message
+                )
                 if ddl.anew:
                     version = self._directory.schema_at(table, ddl.message)
                     queue.add(version.pos, Rank.SCHEMA, table, version)
@@ -180,9 +193,9 @@ class Reader:
         for ddl in sorted(ddls, key=lambda each: each.at):
             for table in ddl.tables:
                 match ddl.type:
-                    case "create":
+                    case DdlMessage.CREATE:
                         created[table] = ddl.at
-                    case "recopy":
+                    case DdlMessage.EMPTIED:
                         emptied[table].append(ddl.at)
                         anew[table] |= {ddl.at} if ddl.anew else set()
                     case _:
@@ -246,10 +259,10 @@ def _ddl(message: StoredMessage) -> _Ddl:
     kind, about = str(fields["type"]), fields["ids"] if "ids" in fields else [str(fields.get("id"))]
     ids: list[str] = []
     match kind:
-        case "create":
+        case DdlMessage.CREATE:
             ids = [] if "viewOn" in fields["spec"] else about
-        case "recopy" | "drop" | "dropDatabase":
+        case DdlMessage.EMPTIED | DdlMessage.DROP | DdlMessage.DROP_DATABASE:
             ids = about
-        case "rename":
+        case DdlMessage.RENAME:
             ids = [fields["dropped"]] if fields["dropped"] else []
     return _Ddl(position_of(message.pos), kind, tuple(map(TableId, ids)), tuple(map(TableId, about)), message)

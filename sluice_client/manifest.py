@@ -5,7 +5,7 @@
     data/db=<db>/table=<coll>/dt=<day>/<node epoch>-<attempt>-<n>...    those of one table and day, with layout=hive
     log/<node epoch>/<group>/<number>.json    Manifest, by put-create: THE commit
     log/<node epoch>/<group>-<time>.json      the manifests of that group, a line each; `-end` if the last one is in it
-    ddl/<place>.json, ddl/<place>.recopy.<table>.json
+    ddl/<place>.json, ddl/<place>.<type>.<table>.json
     schema/<place>.<table>.json            a version of a table
     copied/<place>.<table>.json            the copy that began there is complete
     checkpoint/<number>.json               the owner's watermark, a chain of put-creates

@@ -26,13 +26,14 @@ from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError, NotFoundError, RetryableError
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId
+from changefeed.table import BESIDE_NAMES
 
 _MOST_STREAMS = 32
 """Each stream uses a thread; the remaining threads answer the other calls."""
 
 _LEFT = (
     "its records cannot be read, so they are deleted from etcd and nothing else is cleaned up. At the target stay its tables with their rows, tables that "
-    "were being copied (sluice.recopy.*), dead letters, and expiries that are not restored; written messages stay where they are. At the source "
+    f"were being copied ({BESIDE_NAMES}), dead letters, and expiries that are not restored; written messages stay where they are. At the source "
     "stay the heartbeats of change streams (__sluice.heartbeat) and notes in the oplog, which harm nothing"
 )
 

@@ -107,7 +107,7 @@ def _facts(
         trouble=trouble,
         leaving=node is not None and table in known.assignments[node].record.leaving,
         copying=copying,
-        recopied=schema.beside is not None,
+        beside=schema.beside is not None,
         held=barrier is not None and table in barrier.held,
         at=found.of(table),
         barrier=barrier.of(table) if barrier and has_rows else None,

@@ -100,7 +100,8 @@ class TableFacts:
     trouble: TableTrouble | None = None
     leaving: bool = False
     copying: bool = False
-    recopied: bool = False
+    beside: bool = False
+    """It is copied anew beside the target's table."""
     held: bool = False
     at: Position | None = None
     barrier: Position | None = None
@@ -126,7 +127,7 @@ def _standings(facts: TableFacts, now: datetime) -> Iterator[TableStanding]:
         yield TableStanding("moving", facts.failing)
     if facts.failing is not None:
         yield TableStanding("failing", facts.failing)
-    if facts.recopied:
+    if facts.beside:
         yield TableStanding("recopy")
     if facts.copying:
         yield TableStanding("copy")

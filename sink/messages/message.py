@@ -48,12 +48,12 @@ from sink.ddl import (
     Together,
 )
 from sink.receipt import CopyEnd
-from sluice_client.feed_reader import VERSION, StoredMessage, Watermark
+from sluice_client.feed_reader import VERSION, DdlMessage, StoredMessage, Watermark
 from sluice_client.pos import pos_of
 
 Fields: TypeAlias = dict[str, Any]
 
-EMPTIED = "recopy"
+EMPTIED = DdlMessage.EMPTIED.value
 """The type of the message that says that a table is empty from there, and copied again."""
 
 

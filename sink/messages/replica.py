@@ -40,7 +40,7 @@ from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.mongodb.rows.write_run import WriteRun
 from sink.mongodb.target_errors import translated
 from sink.row import RowChange, TargetTable
-from sluice_client.feed_reader import Copied, CopyBegins, FeedReader, Rank, Round, Shown, StoredMessage
+from sluice_client.feed_reader import Copied, CopyBegins, DdlMessage, FeedReader, Rank, Round, Shown, StoredMessage
 
 _ROWS, _BYTES = 2_000, 16 << 20
 _FOREVER = 3600.0
@@ -242,7 +242,7 @@ class MongoReplica:
                 self._names[table], self._indexes[table] = name, tuple(map(Document.of, schema["indexes"]))
                 create = CreateTable(name=name, options=Document.of(schema["options"]))
                 return (create, *(() if table in self._copying else self._waiting_indexes(table)))
-            case _, "recopy":
+            case _, DdlMessage.EMPTIED:
                 return self._ended(table) if fields.get("anew") else ()
             case _, "dropDatabase":
                 names = [self._forget(TableId(id)) for id in fields["ids"]]

@@ -4,11 +4,11 @@
                                 One before the start of the changefeed is of a begin that failed: the table may have ended since
     ddl create u2 @105          the table begins
     ddl drop u1 @107            the table ends. A `b` after it: the table has come back, and begins again
-    ddl recopy u1 @110          the table is empty, and copied again; if "anew", a b of this pos says what it is now
+    ddl emptied u1 @110         the table is empty, and copied again; if "anew", a b of this pos says what it is now
     c u1 @120, start 110        that copy is complete: changes from 120 on fit. Sent late, it counts from the watermark on
 
 A copied document (`r`) stands where it was read, but not before the table's begin: what was read just before it is of the begin. Of a copy that has
-ended before that place, by a recopy or by the table's end, it does not count: it may be another table's, which had got the name.
+ended before that place, by being emptied or by the table's end, it does not count: it may be another table's, which had got the name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
-from sluice_client.feed_reader import Copied, CopyBegins, MessageGap, Rank, Round, Shown, StoredMessage
+from sluice_client.feed_reader import Copied, CopyBegins, DdlMessage, MessageGap, Rank, Round, Shown, StoredMessage
 from sluice_client.pos import pos_after, pos_of, position_of
 
 _NO_PLACE = pos_of(Position(ClusterTime(0, 0)))
@@ -76,17 +76,17 @@ class FeedHistory:
 
     def _take_ddl(self, fields: Mapping[str, Any], table: str, pos: str) -> None:
         match fields["type"]:
-            case "create" if "viewOn" not in fields["spec"]:
+            case DdlMessage.CREATE if "viewOn" not in fields["spec"]:
                 self._created[table] = pos
                 self._name(fields["ns"])
-            case "rename":
+            case DdlMessage.RENAME:
                 self._name(fields["to"])
                 if fields["dropped"]:
                     self._ended[fields["dropped"]].add(pos)
-            case "drop" | "dropDatabase":
+            case DdlMessage.DROP | DdlMessage.DROP_DATABASE:
                 for ended in fields.get("ids", [table]):
                     self._ended[ended].add(pos)
-            case "recopy":
+            case DdlMessage.EMPTIED:
                 self._emptied[table].add(pos)
                 if fields.get("anew"):
                     self._anew.add((table, pos))
@@ -126,7 +126,7 @@ class FeedHistory:
     def _said(self, round: Round) -> Iterator[Shown]:
         for number, ((pos, type, table), message) in enumerate(self._ddls.items()):
             if _within(round, pos, *([table] if table else message.fields["ids"])):
-                yield Shown(pos, Rank.EMPTIED if type == "recopy" else Rank.DDL, table, number, message)
+                yield Shown(pos, Rank.EMPTIED if type == DdlMessage.EMPTIED else Rank.DDL, table, number, message)
         for table, versions in self._schemas.items():
             firsts = {*self._returns(table), *(() if table in self._created else (min(versions),))}
             for first in firsts:

@@ -26,6 +26,7 @@ from changefeed.config.sinks.kafka_options import LEAST_MESSAGE_BYTES, KafkaAcce
 from changefeed.config.uri import ConnectionUri
 from changefeed.driver_text import in_one_line
 from changefeed.errors import ConfigurationError, SinkRefused, SinkUnavailable
+from changefeed.table import COPIED_AGAIN
 from credentials.redaction import redacted
 from credentials.secret_files import SecretFiles
 from credentials.secrets import Expansion, expansion
@@ -244,7 +245,7 @@ _RIGHTS = "grant the rights that docs/how-to/kafka.md lists"
 _USER = "check user, password and sasl"
 _URI = "check the options of the sink's URI"
 _TOPIC = (
-    "it was deleted, with all messages in it: create it again with the same partitions and have its tables copied again (`sluice table recopy`), or "
+    f"it was deleted, with all messages in it: create it again with the same partitions and have its tables {COPIED_AGAIN}, or "
     "create another changefeed"
 )
 _KEYLESS = "it is compacted, and takes no message without a key: set its cleanup.policy to delete"

@@ -21,7 +21,7 @@ from changefeed.config.sinks.kafka_options import LEAST_MESSAGE_BYTES, KafkaSink
 from changefeed.config.sinks.topic_rules import PartitionBy
 from changefeed.errors import MessagesLost, RowRejected, SinkRefused
 from changefeed.event import RowTally
-from changefeed.table import TableId
+from changefeed.table import COPIED_AGAIN, TableId
 from sink.messages.files.store import Store
 from sink.messages.kafka.sender import Addressed, Sender
 from sink.messages.kafka.topic_admin import TopicAdmin, replaced
@@ -230,7 +230,7 @@ class TopicFacts:
             if topic not in found:
                 raise SinkRefused(
                     f"{self._place}: expected a topic {topic}, found none; it was deleted, with all messages in it: create it with "
-                    f"{self._partitions} partitions and have its tables copied again (`sluice table recopy`), or create another changefeed"
+                    f"{self._partitions} partitions and have its tables {COPIED_AGAIN}, or create another changefeed"
                 )
             self._admin.check_partitions(topic, found[topic].partitions, self._partitions)
             if (known := self._ids.setdefault(topic, found[topic].id)) != found[topic].id:

@@ -16,6 +16,7 @@ from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec
 
 from changefeed.config.sinks.kafka_options import CLEANUP, LEAST_MESSAGE_BYTES, MESSAGE_BYTES, KafkaSinkOptions
 from changefeed.errors import SinkRefused, SinkUnavailable
+from changefeed.table import COPIED_AGAIN
 from sink.messages.kafka.kafka_clients import OpenClients, sink_error, translated
 
 _SECONDS = 10.0
@@ -260,7 +261,7 @@ class TopicAdmin:
 def replaced(place: str, topic: str, expected: str, found: str) -> str:
     return (
         f"{place}: topic {topic} was deleted and created again: expected the id {expected}, found {found}; what was in it is gone: have each table of this topic "
-        f"copied again (`sluice table recopy`), and let consumers begin again (`sluice consume --from-start`)"
+        f"{COPIED_AGAIN}, and let consumers begin again (`sluice consume --from-start`)"
     )
 
 
