@@ -33,18 +33,17 @@ import hmac
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
 
 from changefeed.bson_bytes import ARRAY, DOCUMENT, NULL, STRING, document_of, element, elements, string
 from changefeed.config.tables.column_rules import ColumnRule
+from changefeed.documents.document import LOSSLESS
 from changefeed.documents.row_key import canonical
 from source.oplog.update import Part, described, text_of
 
 _NUMBERS = frozenset({0x01, 0x10, 0x12, 0x13})
-_LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _Value: TypeAlias = tuple[int, bytes]
 """Type and bytes of a BSON value."""
 _NOTHING: _Value = (NULL, b"")
@@ -232,7 +231,7 @@ class Columns:
 def _hash(key: bytes, kind: int, value: bytes) -> bytes:
     message = bytes((kind,)) + value
     if kind in _NUMBERS:
-        message = canonical(bson.decode(document_of([element(kind, b"n", value)]), _LOSSLESS)["n"])
+        message = canonical(bson.decode(document_of([element(kind, b"n", value)]), LOSSLESS)["n"])
     return hmac.digest(key, message, "sha256").hex().encode()
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any
 
-from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import ReadPreference
 from pymongo.read_concern import ReadConcern
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
+from changefeed.documents.document import LOSSLESS
 from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, TableSize
@@ -151,8 +150,6 @@ def open_ddl_watch(client: Client, start: Position, capture: Capture) -> DdlWatc
     return ResumingDdlWatch(cursor, start, notes, majority, partial(oldest_time_for_message, client))
 
 
-_STORED: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
-"""A user's custom data may hold any date."""
 _PATIENCE_MS = 5_000
 """Such a read waits until the majority has confirmed the primary."""
 
@@ -162,7 +159,7 @@ def read_principals(client: Client) -> Principals:
     with translated("reading the source's users and roles"):
         admin = client.get_database(
             "admin",
-            codec_options=_STORED,
+            codec_options=LOSSLESS,
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("linearizable"),
         )

@@ -27,8 +27,11 @@ DICT: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 """A date without a Python `datetime` stays a number: BSON's dates go far beyond the year 9999."""
 
-RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 """Each date is a number."""
+
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+"""As above."""
 
 _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO

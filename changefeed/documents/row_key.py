@@ -28,7 +28,7 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.max_key import MaxKey
 
-from changefeed.documents.document import Document
+from changefeed.documents.document import LOSSLESS, Document
 
 _ID = b"_id\x00"
 _LONE = 9
@@ -43,7 +43,6 @@ _EXTENDED = b"\0\0\0\0", b"\xff\xff\xff\xff"
 """What makes 64 bits of the 32 of a positive and of a negative number."""
 _INTEGER, _DECIMAL, _DOCUMENT, _ARRAY, _VALUE = b"\x12", b"\x13", b"\x03", b"\x04", b"\x00"
 _ROUNDED = Context(prec=34)
-_LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 def row_key(document_key: bytes) -> bytes:
@@ -58,7 +57,7 @@ def row_key(document_key: bytes) -> bytes:
             return _INTEGER + document_key[_LONE:_INT64_END]
         if kind in _BY_BYTES and _alone(document_key, kind):
             return document_key
-    return _canonical_id(bson.decode(document_key, _LOSSLESS)["_id"])
+    return _canonical_id(bson.decode(document_key, LOSSLESS)["_id"])
 
 
 def only_id(document_key: bytes) -> bool:
@@ -67,7 +66,7 @@ def only_id(document_key: bytes) -> bool:
         return True
     if document_key[5:_LONE] == _ID and ((kind := document_key[4]) in _FIXED or kind in _BY_BYTES):
         return _alone(document_key, kind)
-    return len(bson.decode(document_key, _LOSSLESS)) == 1
+    return len(bson.decode(document_key, LOSSLESS)) == 1
 
 
 def _alone(document_key: bytes, kind: int) -> bool:

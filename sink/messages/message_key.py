@@ -20,15 +20,13 @@ from struct import Struct
 from typing import Any
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 
-from changefeed.documents.document import raw_document
+from changefeed.documents.document import LOSSLESS, raw_document
 from changefeed.documents.row_key import canonical, only_id, row_key
 from sluice_client.extended_json import to_json
 
-_LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _INTEGER, _DECIMAL = 0x12, 0x13
 _INT_KEY, _LONG_KEY = b"\x0e\0\0\0\x10_id\0", b"\x12\0\0\0\x12_id\0"
 """Their sizes leave no room for another field."""
@@ -45,13 +43,13 @@ def message_key(document_key: bytes) -> bytes:
     if document_key.startswith(_LONG_KEY):
         return document_key
     if not only_id(document_key):
-        return bson.encode({"_id": _plain(bson.decode(document_key, _LOSSLESS)["_id"])})
+        return bson.encode({"_id": _plain(bson.decode(document_key, LOSSLESS)["_id"])})
     found = row_key(document_key)
     if found is document_key:
         return document_key
     if found[0] == _INTEGER and len(found) == 9:
         return _LONG_KEY + found[1:] + b"\0"
-    return bson.encode({"_id": _plain(bson.decode(document_key, _LOSSLESS)["_id"])})
+    return bson.encode({"_id": _plain(bson.decode(document_key, LOSSLESS)["_id"])})
 
 
 def key_of(document: bytes) -> bytes:

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import pymongo
 from bson import ObjectId
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
@@ -19,7 +18,7 @@ from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeou
 from pymongo.write_concern import WriteConcern
 
 from changefeed.cluster_time import ClusterTime, MajorityPoint
-from changefeed.documents.document import RAW
+from changefeed.documents.document import LOSSLESS, RAW
 from changefeed.errors import (
     Divergence,
     FencedError,
@@ -44,9 +43,6 @@ _T = TypeVar("_T")
 
 Send: TypeAlias = Callable[[str, dict[str, Any]], RawBSONDocument]
 """Sends a command to a database; raises the target's errors."""
-
-_REPLY: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
-"""A duplicate key error repeats the user's values, and Python's `datetime` cannot hold every BSON date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +209,7 @@ class Commander:
                 bounded = (
                     {**command, "writeConcern": {"w": 1}} if self._is_deferred(command) else _bounded(command, seconds)
                 )
-                document = self._client[database].command(bounded, session=session, codec_options=_REPLY)
+                document = self._client[database].command(bounded, session=session, codec_options=LOSSLESS)
                 results = self._results(document, session)
         except (PyMongoError, BSONError) as error:
             raise self._translated(error, doing) from error
@@ -296,7 +292,7 @@ class Commander:
         while cursor["id"]:
             database, _, collection = cursor["ns"].partition(".")
             more = {"getMore": cursor["id"], "collection": collection}
-            cursor = self._client[database].command(more, session=session, codec_options=_REPLY)["cursor"]
+            cursor = self._client[database].command(more, session=session, codec_options=LOSSLESS)["cursor"]
             results += cursor["nextBatch"]
         return results
 

@@ -26,17 +26,15 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from changefeed.documents.document import raw_document
+from changefeed.documents.document import LOSSLESS, raw_document
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableName
 from sink.dependence import Dependence
 from sink.row import RowChange, TargetTable
 
-_NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _INSERT, _UPDATE = RowType.INSERT, RowType.UPDATE
 _WHOLE = (RowType.INSERT, RowType.REPLACE)
 _UPDATED_FIELDS = b"\x03updatedFields\0"
@@ -170,7 +168,7 @@ def _set_names(update: bytes | None) -> tuple[str, ...] | None:
     end = _FIELDS_AT + int.from_bytes(update[_FIELDS_AT : _FIELDS_AT + 4], "little")
     if update[end:] not in _NOTHING_ELSE:
         return None
-    names = tuple(bson.decode(update[_FIELDS_AT:end], _NAMES))
+    names = tuple(bson.decode(update[_FIELDS_AT:end], LOSSLESS))
     return names if _unambiguous(names) else None
 
 

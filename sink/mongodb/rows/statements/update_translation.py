@@ -41,10 +41,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from changefeed.documents.document import RAW
+from changefeed.documents.document import LOSSLESS, RAW
 from sink.mongodb.rows.statements.document_edit import (
     DocumentPath,
     Edit,
@@ -60,7 +59,6 @@ from sink.mongodb.rows.statements.document_edit import (
 Expression: TypeAlias = Any
 """An aggregation expression: any BSON value."""
 
-_NAMES: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _UPDATED_FIELDS = b"\x03updatedFields\x00"
 _FIELDS_AT = 4 + len(_UPDATED_FIELDS)
 NO_REMOVED, _NO_TRUNCATED = b"\x04removedFields\x00\x05\0\0\0\0", b"\x04truncatedArrays\x00\x05\0\0\0\0"
@@ -132,7 +130,7 @@ def plain_sets(description: bytes) -> bytes | None:
     if description[end:] not in _NOTHING_ELSE:
         return None
     updated = description[_FIELDS_AT:end]
-    if not _plainly_classic(tuple(bson.decode(updated, _NAMES))):
+    if not _plainly_classic(tuple(bson.decode(updated, LOSSLESS))):
         return None
     return b"".join(((size + 11).to_bytes(4, "little"), b"\x03$set\x00", updated, b"\x00"))
 
