@@ -87,13 +87,7 @@ class Decoded:
 
     def nodes(self, view: View) -> Mapping[NodeId, StoredRecord[NodeRecord]]:
         """The living nodes. One whose record cannot be read lives all the same: it keeps its tables until it has given them up, and gets none."""
-        try:
-            found = self.group(NodeRecord, view, self._layout.nodes)
-        except RecordUnreadable:
-            found = {
-                child(kv.key, self._layout.nodes): StoredRecord(_node(kv, self._layout), kv.create_rev, kv.mod_rev)
-                for _, kv in sorted(view.group(self._layout.nodes).items())
-            }
+        found = self.group(NodeRecord, view, self._layout.nodes)
         return {NodeId(node): stored for node, stored in found.items()}
 
     def large(self, *groups: str) -> frozenset[str]:
@@ -186,6 +180,8 @@ class Decoded:
 
     def _read(self, kind: type[Any], view: View, kv: KeyValue) -> Any:
         """There are many schemas, so their values are kept as records only."""
+        if kind is NodeRecord:
+            return _node(kv, self._layout)
         if kind is TableSchema and isinstance(kv, MirroredValue):
             return kv.read_once(partial(self._decoded, kind, view))
         return self._decoded(kind, view, kv)
