@@ -114,19 +114,19 @@ def path_text(path: Sequence[str | int]) -> str:
 
 
 def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:
-    *parents, key = error["loc"] or [""]
+    path = error["loc"]
     match error["type"]:
         case "value_error":
             return str(error["ctx"]["error"])
         case "extra_forbidden":
-            keys = _keys(_model_at(model, parents))
-            return f"unknown key; allowed are {', '.join(keys)}{did_you_mean(key, keys)}"
+            keys = _keys(_field_at(model, path)[0])
+            return f"unknown key; allowed are {', '.join(keys)}{did_you_mean(path[-1], keys)}"
         case "missing":
-            return f"missing; {_allowed(model, error['loc'])}"
+            return f"missing; {_allowed(model, path)}"
         case _:
             found = error["input"]
-            choices = _choices(_annotation_at(model, error["loc"]))
-            return f"found {shown(found)}; {_allowed(model, error['loc'])}{did_you_mean(found, choices)}"
+            choices = _choices(_annotation_at(model, path))
+            return f"found {shown(found)}; {_allowed(model, path)}{did_you_mean(found, choices)}"
 
 
 def _allowed(model: type[BaseModel], path: Sequence[str | int]) -> str:
@@ -134,7 +134,7 @@ def _allowed(model: type[BaseModel], path: Sequence[str | int]) -> str:
     choices = _choices(annotation)
     if choices:
         return f"allowed are {', '.join(choices)}"
-    field = _field_at(model, path)
+    field = _field_at(model, path)[1]
     if field is not None and field.description and not (path and isinstance(path[-1], int)):
         return field.description
     inner = _model_in(annotation)
@@ -158,24 +158,18 @@ def _keys(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> FieldInfo | None:
-    names = [step for step in path if isinstance(step, str)]
-    if not names:
-        return None
-    owner = _model_at(model, names[:-1])
-    return next((field for name, field in owner.model_fields.items() if names[-1] in (name, field.alias)), None)
-
-
-def _model_at(model: type[BaseModel], path: Iterable[str | int]) -> type[BaseModel]:
+def _field_at(model: type[BaseModel], path: Iterable[str | int]) -> tuple[type[BaseModel], FieldInfo | None]:
+    """The field, if there is one, and the model that has it."""
+    field: FieldInfo | None = None
     for step in path:
         if isinstance(step, str):
-            field = next(field for name, field in model.model_fields.items() if step in (name, field.alias))
-            model = _model_in(field.annotation) or model
-    return model
+            model = (field and _model_in(field.annotation)) or model
+            field = next((each for name, each in model.model_fields.items() if step in (name, each.alias)), None)
+    return model, field
 
 
 def _annotation_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
-    field = _field_at(model, path)
+    field = _field_at(model, path)[1]
     annotation = field.annotation if field else model
     return _model_in(annotation) if path and isinstance(path[-1], int) else annotation
 
