@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
@@ -110,14 +110,9 @@ class _Shared:
     users: int
 
 
-class Compare(Protocol):
-    """Of another room: the owner does not know how two sides are compared."""
-
-    def __call__(
-        self, id: ChangefeedId, point: SyncPoint, place: PassPlace | None, stop: threading.Event
-    ) -> PartResult | None:
-        """Waits for both sides. None: the point is too old to be read."""
-        ...
+Compare: TypeAlias = Callable[[ChangefeedId, SyncPoint, PassPlace | None, threading.Event], PartResult | None]
+"""Of another room: the owner does not know how two sides are compared. It waits for both, until the event is set. None: the point is too old
+to be read."""
 
 
 class Connections:
