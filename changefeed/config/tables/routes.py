@@ -199,7 +199,13 @@ class Routes(RootModel[tuple[Route, ...]]):
         """Those of the `origins` that no rule gathers."""
         found = (route.origin(target) for route in self.leading_to(target))
         candidates = {target, *(origin for origin in found if isinstance(origin, TableName))}
-        return frozenset(name for name in candidates if self.target(name) == target)
+        return frozenset(name for name in candidates if self._has_name(name, target))
+
+    def _has_name(self, name: TableName, target: TableName) -> bool:
+        try:
+            return self.target(name) == target
+        except ConfigurationError:
+            return False
 
     def gathers(self, name: TableName) -> bool:
         """Whether the rule of this table may bring any number of tables under its name downstream."""

@@ -158,6 +158,11 @@ def test_the_origins_of_a_name_are_exactly_the_tables_that_have_it_downstream(
     assert all(made.target(origin) == name for origin in origins)
 
 
+def test_a_table_that_a_rule_leaves_without_a_name_is_the_origin_of_none() -> None:
+    rule = ("tmp_*.*", "*.*")
+    assert routes(rule).origins(TableName("tmp_", "a")) == frozenset({TableName("tmp_tmp_", "a")})
+
+
 def test_the_origins_of_a_fan_in_are_unlimited() -> None:
     assert routes(("s.*", "t.all")).origins(TableName("t", "all")) is None
     assert routes(("s.*", "t.all")).origins(TableName("t", "other")) == frozenset({TableName("t", "other")})
