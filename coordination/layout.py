@@ -66,6 +66,7 @@ from coordination.etcd.protocol import KeyValue
 FORMAT = 1
 """Of all records. A release that changes it reads the one before, too."""
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
@@ -90,6 +91,32 @@ class RemovedChangefeed:
     """A user has removed a changefeed of this id, and none has been created since. So what creates changefeeds by itself leaves it."""
 
     at: datetime
+
+
+def _value(name: str) -> Callable[[Layout, ChangefeedId], str]:
+    """The key of one value of a changefeed."""
+    return lambda layout, feed: f"{layout.changefeed(feed)}{name}"
+
+
+def _group(
+    name: str, place: Callable[[K], str]
+) -> tuple[Callable[[Layout, ChangefeedId], str], Callable[[Layout, ChangefeedId, K], str]]:
+    """A group of a changefeed, and a key in it."""
+    group = _value(f"{name}/")
+    return group, lambda layout, feed, key: group(layout, feed) + place(key)
+
+
+def _place(position: Position) -> str:
+    token = f".{position.token}" if position.token else ""
+    return f"{position.ts.to_int():016x}{token}"
+
+
+def _of_table(table: TableId) -> str:
+    return _quote(table)
+
+
+def _of_name(name: TableName) -> str:
+    return _quote(str(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,26 +168,35 @@ class Layout:
     def changefeed(self, id: ChangefeedId) -> str:
         return f"{self.changefeeds}{_quote(id)}/"
 
-    def info(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}info"
+    info = _value("info")
+    status = _value("status")
+    barrier = _value("barrier")
+    rows = _value("rows")
+    """The row counts of nodes that are gone."""
+    principals = _value("principals")
+    """The users and roles that have been written to the target."""
+    sync = _value("sync")
+    """The newest sync point."""
+    sync_request = _value("sync-now")
+    """A user wants a sync point now."""
+    verified = _value("verified")
+    """What continuous verification has found."""
+    ddls, ddl = _group("ddl", _place)
+    schemas, schema = _group("schema", _of_table)
+    copies, copy = _group("snapshot", _of_table)
+    moves, move = _group("move", _of_table)
+    stragglers, straggler = _group("straggler", _of_table)
+    requests, request = _group("request", _of_table)
+    repairs, repair = _group("repair", _of_table)
+    skips, skip = _group("skip", _place)
+    renames, rename = _group("rename", _of_name)
+    """The renames of the target's tables for changed routes, while these are carried out."""
 
-    def status(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}status"
+    def copy_parts(self, id: ChangefeedId, table: TableId) -> str:
+        return f"{self.copy(id, table)}/"
 
-    def barrier(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}barrier"
-
-    def ddls(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}ddl/"
-
-    def ddl(self, id: ChangefeedId, position: Position) -> str:
-        return self.ddls(id) + _place(position)
-
-    def schemas(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}schema/"
-
-    def schema(self, id: ChangefeedId, table: TableId) -> str:
-        return self.schemas(id) + _quote(table)
+    def copy_part(self, id: ChangefeedId, table: TableId, part: int) -> str:
+        return f"{self.copy_parts(id, table)}{part:04x}"
 
     def assignments(self, id: ChangefeedId) -> str:
         """Not a group itself: each node's assignment is one."""
@@ -198,75 +234,6 @@ class Layout:
 
     def position(self, id: ChangefeedId, node: NodeId) -> str:
         return self.positions(id) + _quote(node)
-
-    def copies(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}snapshot/"
-
-    def copy(self, id: ChangefeedId, table: TableId) -> str:
-        return self.copies(id) + _quote(table)
-
-    def copy_parts(self, id: ChangefeedId, table: TableId) -> str:
-        return f"{self.copy(id, table)}/"
-
-    def copy_part(self, id: ChangefeedId, table: TableId, part: int) -> str:
-        return f"{self.copy_parts(id, table)}{part:04x}"
-
-    def rows(self, id: ChangefeedId) -> str:
-        """The row counts of nodes that are gone."""
-        return f"{self.changefeed(id)}rows"
-
-    def principals(self, id: ChangefeedId) -> str:
-        """The users and roles that have been written to the target."""
-        return f"{self.changefeed(id)}principals"
-
-    def sync(self, id: ChangefeedId) -> str:
-        """The newest sync point."""
-        return f"{self.changefeed(id)}sync"
-
-    def sync_request(self, id: ChangefeedId) -> str:
-        """A user wants a sync point now."""
-        return f"{self.changefeed(id)}sync-now"
-
-    def verified(self, id: ChangefeedId) -> str:
-        """What continuous verification has found."""
-        return f"{self.changefeed(id)}verified"
-
-    def renames(self, id: ChangefeedId) -> str:
-        """The renames of the target's tables for changed routes, while these are carried out."""
-        return f"{self.changefeed(id)}rename/"
-
-    def rename(self, id: ChangefeedId, name: TableName) -> str:
-        return self.renames(id) + _quote(str(name))
-
-    def moves(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}move/"
-
-    def move(self, id: ChangefeedId, table: TableId) -> str:
-        return self.moves(id) + _quote(table)
-
-    def stragglers(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}straggler/"
-
-    def straggler(self, id: ChangefeedId, table: TableId) -> str:
-        return self.stragglers(id) + _quote(table)
-
-    def requests(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}request/"
-
-    def request(self, id: ChangefeedId, table: TableId) -> str:
-        return self.requests(id) + _quote(table)
-
-    def repairs(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}repair/"
-
-    def repair(self, id: ChangefeedId, table: TableId) -> str:
-        return self.repairs(id) + _quote(table)
-
-    def skips(self, id: ChangefeedId) -> str:
-        return f"{self.changefeed(id)}skip/"
-
-    def skip(self, id: ChangefeedId, position: Position) -> str:
-        return self.skips(id) + _place(position)
 
 
 def child(key: str, group: str) -> str:
@@ -341,11 +308,6 @@ def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
     raise InvariantError(f"a record holds {value!r}, which has no form in JSON")
-
-
-def _place(position: Position) -> str:
-    token = f".{position.token}" if position.token else ""
-    return f"{position.ts.to_int():016x}{token}"
 
 
 @lru_cache(maxsize=65_536)
