@@ -18,11 +18,12 @@ from pyspark_sluice.batches import DdlStop, by_table, cost_of, next_stop, shared
 from pyspark_sluice.reader_options import BatchLimits, ReaderOptions
 from sluice_client.feed_directory import FeedDirectory, FeedLife, checked
 from sluice_client.feed_errors import ConfigurationError, NotFoundError
+from sluice_client.feed_history import NO_PLACE
 from sluice_client.feed_reader import NOTHING, MessageGap, Rank, Round, Shown, StoredMessage, Watermark
 from sluice_client.feed_store import open_feed
 from sluice_client.file_reader import Reader, RoundPlan
 from sluice_client.manifest import FileSpans
-from sluice_client.pos import pos_of
+from sluice_client.pos import pos_of, position_of
 from sluice_client.position import Position
 
 Offset: TypeAlias = dict[str, Any]
@@ -190,10 +191,10 @@ class FeedBatches:
 
     def _known_names(self) -> Mapping[str, frozenset[str]]:
         """Which names each table has had."""
-        directory = self._directory
+        history = self._directory.history
         messages = [
-            *directory.ddls.values(),
-            *(each for versions in directory.schemas.values() for each in versions.values()),
+            *history.ddls.values(),
+            *(each for versions in history.schemas.values() for each in versions.values()),
         ]
         if self._names[0] != len(messages):
             names: dict[str, set[str]] = defaultdict(set)
@@ -204,8 +205,9 @@ class FeedBatches:
 
     def _oldest(self) -> Position | None:
         """Where the changefeed began. A view may be described before everything."""
-        known = (at for versions in self._directory.schemas.values() for at in versions)
-        return min((at for at in known if at.ts.seconds), default=None)
+        known = (at for versions in self._directory.history.schemas.values() for at in versions)
+        oldest = min((at for at in known if at != NO_PLACE), default=None)
+        return None if oldest is None else position_of(oldest)
 
     def _rows(self, plan: RoundPlan) -> Iterator[tuple[str, float]]:
         from pyspark_sluice.arrow_rows import positions_of_file  # noqa: PLC0415 - only limits need it

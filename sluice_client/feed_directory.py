@@ -8,6 +8,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import reduce
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import zstandard
@@ -15,6 +16,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from sluice_client.feed_errors import NotFoundError
+from sluice_client.feed_history import FeedHistory
 from sluice_client.feed_reader import MessageGap, StoredMessage, Watermark
 from sluice_client.feed_store import FeedStore
 from sluice_client.manifest import (
@@ -36,7 +38,7 @@ from sluice_client.manifest import (
     number_of,
     schema_name,
 )
-from sluice_client.pos import position_of
+from sluice_client.pos import pos_after, pos_of, position_of
 from sluice_client.position import Position, TableId, Window
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -96,10 +98,7 @@ class FeedDirectory:
         """Of schemas and ends of copies."""
         self.ranges: defaultdict[TableId, list[tuple[Window, tuple[Receipt, ...]]]] = defaultdict(list)
         self.copies: defaultdict[TableId, list[CopyReceipt]] = defaultdict(list)
-        self.ddls: dict[str, StoredMessage] = {}
-        self.schemas: dict[TableId, dict[Position, StoredMessage]] = {}
-        self.copied: set[tuple[TableId, Position]] = set()
-        """The copies that are complete, each with where it began."""
+        self.history = FeedHistory(self._missing)
 
     def identity(self) -> FeedLife:
         content = self._store.read(IDENTITY)
@@ -129,6 +128,7 @@ class FeedDirectory:
 
     def look(self, low: Position) -> None:
         """`low`: everything before was shown. A DDL, and the schema with which a table begins, are there before a mark passes them."""
+        complete = self._new(COPIED, "", _copy)  # a log that is read after this names all files of these copies
         for epoch in sorted({*self._store.names(LOG), *(epoch for epoch, count in self._counts.items() if count)}):
             log, count = self._logs.setdefault(epoch, _NodeLog(epoch)), self._counts.get(epoch, 0)
             for manifest in log.new(self._store, low, count):
@@ -141,11 +141,12 @@ class FeedDirectory:
                 f"{self._store}/{LOG}: expected the logs of {self._ends} nodes that are gone, each up to its end, found {ended}; "
                 f"folders there were removed: restore them"
             )
-        after = names_from(low) if self.ddls or self.schemas else ""
-        self.ddls |= self._new(DDL, after, _parsed)
-        self.copied.update(self._new(COPIED, "", _copy).values())
-        for message in self._new(SCHEMA, after, _parsed).values():
-            self.schemas.setdefault(TableId(message.table), {})[position_of(message.pos)] = message
+        after = names_from(low) if self.history.ddls or self.history.schemas else ""
+        for message in chain(self._new(DDL, after, _parsed), self._new(SCHEMA, after, _parsed)):
+            self.history.take(message)
+        for table, start in complete:
+            read_until = (pos_after(copy.until) for copy in self.copies.get(table, ()) if copy.start == start)
+            self.history.copied[table][pos_of(start)] = max(read_until, default="")
 
     def forget(self, table: TableId, before: Position) -> None:
         """What manifests say of the table until there."""
@@ -154,22 +155,18 @@ class FeedDirectory:
         if table in self.copies:
             self.copies[table] = [copy for copy in self.copies[table] if max(copy.start.ts, copy.until) >= before.ts]
 
-    def schema_at(self, table: TableId, begins: StoredMessage) -> StoredMessage:
-        """What the table is where this DDL says that it begins again. It was written before the DDL."""
-        at = position_of(begins.pos)
-        found = self.schemas.get(table, {}).get(at)
-        if found is None:
-            raise MessageGap(
-                f"{self._store}/{schema_name(table, at)}: expected this file, since {begins.fields['ns']} begins again at {begins.pos}; found none: "
-                f"restore it"
-            )
-        return found
+    def _missing(self, begins: StoredMessage) -> str:
+        file = schema_name(TableId(begins.table), position_of(begins.pos))
+        return (
+            f"{self._store}/{file}: expected this file, since {begins.fields['ns']} begins again at {begins.pos}; found none: "
+            f"restore it"
+        )
 
-    def _new(self, part: str, after: str, parse: Callable[[bytes], T]) -> dict[str, T]:
-        """What was not read yet, by its name."""
-        names = [name for name in self._store.names(part, after=after) if f"{part}/{name}" not in self._read]
-        new = {name: _understood(self._store, f"{part}/{name}", parse) for name in names}
-        self._read.update(f"{part}/{name}" for name in names)
+    def _new(self, part: str, after: str, parse: Callable[[bytes], T]) -> list[T]:
+        """What was not read yet."""
+        names = {f"{part}/{name}" for name in self._store.names(part, after=after)} - self._read
+        new = [_understood(self._store, name, parse) for name in sorted(names)]
+        self._read |= names
         return new
 
     def messages(self, file: Receipt) -> Iterator[StoredMessage]:

@@ -8,72 +8,16 @@ messages those whose windows overlap. What a round costs does not depend on how 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
 from heapq import heappop, heappush
 from itertools import count, pairwise
-from typing import Any
 
 from sluice_client.feed_directory import FeedDirectory
-from sluice_client.feed_reader import (
-    NOTHING,
-    Content,
-    Copied,
-    CopyBegins,
-    DdlMessage,
-    Rank,
-    Round,
-    Shown,
-    StoredMessage,
-    Watermark,
-)
+from sluice_client.feed_history import END
+from sluice_client.feed_reader import NOTHING, Content, Rank, Round, Shown, Watermark
 from sluice_client.manifest import FileSpans, Receipt, Span, chain
 from sluice_client.pos import pos_after, pos_of, position_of
 from sluice_client.position import Position, TableId
-
-
-@dataclass(frozen=True, slots=True)
-class _Ddl:
-    at: Position
-    type: str
-    tables: tuple[TableId, ...]
-    """Created, emptied or ended by it."""
-    about: tuple[TableId, ...]
-    """Its table. Of a dropDatabase those that it ends, which come to it together."""
-    message: StoredMessage
-
-    def reached(self, mark: Watermark) -> bool:
-        return self.at < min(map(mark.of, self.about), default=mark.at)
-
-    @property
-    def anew(self) -> bool:
-        """Its table begins again: with a schema, and a copy."""
-        return self.type == DdlMessage.EMPTIED and bool(self.message.fields.get("anew"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Life:
-    """What is known about one table. `restarts`: where it was emptied. `anew`: where it began again.
-
-    A table that leaves the changefeed and comes back, by renames or by its filter, has two lives.
-    """
-
-    start: Position
-    restarts: tuple[Position, ...]
-    anew: frozenset[Position]
-    end: Position | None
-    schema: StoredMessage | None
-
-    @property
-    def view(self) -> bool:
-        """It has no rows."""
-        return self.schema is not None and self.schema.fields["schema"]["kind"] == "view"
-
-    def copied_from(self, begin: Position) -> bool:
-        """Whether a copy begins there, where the table began or was emptied."""
-        return begin != self.start or begin in self.anew or (self.schema is not None and "copy" in self.schema.fields)
 
 
 class Reader:
@@ -81,15 +25,6 @@ class Reader:
         self._directory = directory
         self.mark = after or NOTHING
         """Everything before it was shown."""
-        self._copied: set[tuple[TableId, Position]] = set()
-        """The copies whose ends were shown."""
-        self._ddls: dict[str, _Ddl] = {}
-        """By the names of their files."""
-        self._unshown: set[str] = set()
-        """Of these, those behind the mark."""
-        self._lives: list[tuple[TableId, _Life]] = []
-        self._known = (0, 0)
-        """How many DDLs and schemas the lives are made of."""
 
     def look(self) -> Round | None:
         """None if there is nothing new."""
@@ -121,94 +56,37 @@ class Reader:
     def passed(self, mark: Watermark) -> None:
         """Everything before was shown."""
         self.mark = mark
-        self._unshown = {name for name in self._unshown if not self._ddls[name].reached(mark)}
         for table in list(self._directory.ranges.keys() | self._directory.copies.keys()):
             self._directory.forget(table, mark.of(table))
 
     def plan(self, round: Round, *, rows: bool = True) -> RoundPlan:
         """What the round shows. `look` comes first."""
         before, now = round
-        queue = RoundPlan()
-        self._learn()
-        for ddl in map(self._ddls.__getitem__, self._unshown):
-            table = ddl.about[0] if ddl.about else TableId("")
-            if ddl.reached(now) and not ddl.reached(before):
-                queue.add(
-                    ddl.message.pos, Rank.EMPTIED if ddl.type == DdlMessage.EMPTIED else Rank.DDL, table, ddl.message
-                )
-                if ddl.anew:
-                    version = self._directory.schema_at(table, ddl.message)
-                    queue.add(version.pos, Rank.SCHEMA, table, version)
-        for table, life in self._lives:
+        history, queue = self._directory.history, RoundPlan()
+        for shown in history.shown(round) if rows else history.skimmed(round):
+            queue.add(*shown[:3], shown.content)
+        for id, lives in history.lives.items() if rows else ():
+            table = TableId(id)
             start, end = before.of(table), now.of(table)
-            if life.end is not None and life.end < start:
-                continue
-            if life.schema is not None and life.start not in life.anew and start <= life.start < end:
-                queue.add(life.schema.pos, Rank.SCHEMA, table, life.schema)
-            if life.view or not rows:
-                continue
-            lived = max(life.start, start), min(life.end or end, end)
-            for span, files in chain(self._directory.ranges.get(table, ()), *lived):
-                queue.wait_for(files, table, Span(pos_of(span.start), pos_of(span.end)))
-            for begin, until in pairwise((life.start, *life.restarts, life.end or end)):
-                self._add_copy(queue, table, life, begin, (pos_of(max(begin, start)), pos_of(min(until, end))))
+            for life in lives if id not in history.views else ():
+                until = end if life.end == END else min(position_of(life.end), end)
+                if until < start:
+                    continue
+                lived = max(position_of(life.begins[0]), start), until
+                for span, files in chain(self._directory.ranges.get(table, ()), *lived):
+                    queue.wait_for(files, table, Span(pos_of(span.start), pos_of(span.end)))
+                for begin, over in pairwise((*life.begins, pos_of(until))):
+                    self._add_copy(queue, table, begin, (max(begin, pos_of(start)), min(over, pos_of(until))))
         return queue
 
-    def _add_copy(self, queue: RoundPlan, table: TableId, life: _Life, begin: Position, span: tuple[str, str]) -> None:
-        """The copy that began there, if one did. `span`: until the table was emptied again. What was read just before the beginning is of the
-        beginning. Nothing of it may be there yet, or ever, if it is interrupted.
+    def _add_copy(self, queue: RoundPlan, table: TableId, begin: str, span: tuple[str, str]) -> None:
+        """Documents of the copy that began there, if one did. `span`: until the table was emptied again. What was read just before the beginning is
+        of the beginning. Nothing of it may be there yet, or ever, if it is interrupted.
         """
-        if span[0] >= span[1]:
-            return
-        first = pos_of(begin)
-        found = self._directory.copies.get(table, ())
-        copies = {copy: max(first, pos_after(copy.after)) for copy in found if copy.start == begin}
-        if first == span[0] and life.copied_from(begin):
-            queue.add(first, Rank.BEGINS, table, CopyBegins(table))
-        for copy, at in copies.items():
-            if span[0] <= at < span[1]:
+        for copy in self._directory.copies.get(table, ()):
+            at = max(begin, pos_after(copy.after))
+            if pos_of(copy.start) == begin and span[0] <= at < span[1]:
                 queue.wait_for(copy.files, table, Span(pos_after(copy.after), span[1], at))
-        over = max((pos_after(copy.until) for copy in copies), default=first)  # what is forgotten was before the span
-        copy_of = table, begin
-        if over < span[1] and copy_of in self._directory.copied and copy_of not in self._copied:
-            self._copied.add(copy_of)
-            queue.add(max(first, over, span[0]), Rank.COPIED, table, Copied(table))
-
-    def _learn(self) -> None:
-        """What DDLs and schemas say, if there are new ones."""
-        known = len(self._directory.ddls), sum(map(len, self._directory.schemas.values()))
-        if known == self._known:
-            return
-        for name in self._directory.ddls.keys() - self._ddls.keys():
-            self._ddls[name] = _ddl(self._directory.ddls[name])
-            self._unshown.add(name)
-        self._lives, self._known = list(self._found_lives(self._ddls.values())), known
-
-    def _found_lives(self, ddls: Iterable[_Ddl]) -> Iterator[tuple[TableId, _Life]]:
-        """A table that is not created is described where it begins, before a watermark passes that."""
-        created: dict[TableId, Position] = {}
-        ended: dict[TableId, list[Position]] = defaultdict(list)
-        emptied: dict[TableId, list[Position]] = defaultdict(list)
-        anew: dict[TableId, set[Position]] = defaultdict(set)
-        for ddl in sorted(ddls, key=lambda each: each.at):
-            for table in ddl.tables:
-                match ddl.type:
-                    case DdlMessage.CREATE:
-                        created[table] = ddl.at
-                    case DdlMessage.EMPTIED:
-                        emptied[table].append(ddl.at)
-                        anew[table] |= {ddl.at} if ddl.anew else set()
-                    case _:
-                        ended[table].append(ddl.at)
-        for table in created.keys() | self._directory.schemas.keys():
-            versions = self._directory.schemas.get(table, {})
-            for after, end in pairwise((None, *ended[table], None)):
-                within = partial(_within, after, end)
-                was_created = table in created and within(created[table])
-                start = created[table] if was_created else min(filter(within, versions), default=None)
-                if start is not None:
-                    schema, again = None if was_created else versions[start], frozenset(filter(within, anew[table]))
-                    yield table, _Life(start, tuple(filter(within, emptied[table])), again, end, schema)
 
 
 class RoundPlan:
@@ -247,22 +125,3 @@ class RoundPlan:
 
 def _lowest(mark: Watermark) -> Position:
     return min([mark.at, *mark.behind.values()])
-
-
-def _within(after: Position | None, end: Position | None, at: Position) -> bool:
-    """After the end of the life before, and not after its own."""
-    return (after is None or at > after) and (end is None or at <= end)
-
-
-def _ddl(message: StoredMessage) -> _Ddl:
-    fields: dict[str, Any] = message.fields
-    kind, about = str(fields["type"]), fields["ids"] if "ids" in fields else [str(fields.get("id"))]
-    ids: list[str] = []
-    match kind:
-        case DdlMessage.CREATE:
-            ids = [] if "viewOn" in fields["spec"] else about
-        case DdlMessage.EMPTIED | DdlMessage.DROP | DdlMessage.DROP_DATABASE:
-            ids = about
-        case DdlMessage.RENAME:
-            ids = [fields["dropped"]] if fields["dropped"] else []
-    return _Ddl(position_of(message.pos), kind, tuple(map(TableId, ids)), tuple(map(TableId, about)), message)

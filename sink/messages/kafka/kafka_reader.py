@@ -22,14 +22,14 @@ from itertools import chain
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.errors import ConfigurationError, NotFoundError
 from changefeed.position import Position
-from changefeed.table import TableId
+from changefeed.table import TableId, TableName
 from sink.messages.files.store import Store
-from sink.messages.kafka.feed_history import FeedHistory, just_before
 from sink.messages.kafka.kafka_clients import KafkaClients
 from sink.messages.kafka.topic_reader import HeldRow, HeldRows, Partition, ReadMessage, TopicReader
 from sink.messages.kafka.topics import Topics
 from sink.messages.message_format import LARGE, OP, POS, SCHEMA, TABLE, KeyedMessage, claim_name
 from sink.messages.row_message import COPIED, OPS
+from sluice_client.feed_history import FeedHistory, just_before
 from sluice_client.feed_reader import NOTHING, MessageGap, Rank, Round, Shown, StoredMessage, Watermark
 from sluice_client.pos import pos_of
 
@@ -60,7 +60,7 @@ class KafkaReader:
         self._whole = whole
         self._progress = progress
         self._identity: tuple[str, str] | None = None
-        self._history = FeedHistory()
+        self._history = FeedHistory(_missing)
         self._ids: dict[str, str] = {}
         """Those of the topics of rows, as the changefeed says."""
         self._held = HeldRows()
@@ -175,7 +175,7 @@ class KafkaReader:
 
     def _add_topics(self) -> None:
         known = {topic for topic, _ in self._rows.next}
-        for topic in dict.fromkeys(map(self._topics.of, self._history.names)):
+        for topic in dict.fromkeys(map(self._topics.of, map(TableName.parse, self._history.names))):
             if topic not in known:
                 partitions = self._rows.partitions(topic)
                 if partitions is None:
@@ -263,3 +263,10 @@ def _watermark(value: bytes) -> Watermark:
 def _identity(value: bytes) -> tuple[str, str]:
     fields = json.loads(value)
     return fields["feed"], fields["life"]
+
+
+def _missing(begins: StoredMessage) -> str:
+    return (
+        f"table {begins.table}: expected its schema at {begins.pos} in the topic of DDL, since it begins again there; found none: some messages of that "
+        f"topic were removed"
+    )

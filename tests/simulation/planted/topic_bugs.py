@@ -8,13 +8,13 @@ from typing import Any
 from unittest.mock import patch
 
 from owner.chores import SinkChores
-from sink.messages.kafka.feed_history import FeedHistory
 from sink.messages.kafka.feed_topic import FeedTopic
 from sink.messages.kafka.kafka_writer import KafkaRowWriter
 from sink.messages.kafka.owner_log import KafkaDdlApplier
 from sink.messages.kafka.sender import Sender
 from sink.messages.kafka.topics import partitions_of
 from sink.row import WriteResult
+from sluice_client.feed_history import FeedHistory
 from tests.simulation.planted.bug import Bug
 
 

@@ -252,9 +252,10 @@ def test_a_place_of_any_length_has_a_file_of_its_own(feed: Feed) -> None:
             feed.ddl.copied(CopyEnd(table=table, name=TableName("shop", "a"), start=place, at=place))
     directory = FeedDirectory(feed.store)
     directory.look(Position(ClusterTime(0, 0)))
-    assert sorted(message.pos for message in directory.ddls.values()) == list(map(pos_of, places))
-    assert {table: list(found) for table, found in directory.schemas.items()} == dict.fromkeys(tables, places)
-    assert directory.copied == {(table, place) for table in tables for place in places}
+    history, known = directory.history, list(map(pos_of, places))
+    assert sorted(message.pos for message in history.ddls.values()) == known
+    assert {table: list(found) for table, found in history.schemas.items()} == dict.fromkeys(tables, known)
+    assert {table: list(found) for table, found in history.copied.items()} == dict.fromkeys(tables, known)
 
 
 def test_an_old_owners_late_mark_does_no_harm(feed: Feed) -> None:

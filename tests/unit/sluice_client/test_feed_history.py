@@ -9,8 +9,8 @@ import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
-from changefeed.table import TableId, TableName
-from sink.messages.kafka.feed_history import FeedHistory, just_before
+from changefeed.table import TableId
+from sluice_client.feed_history import FeedHistory, just_before
 from sluice_client.feed_reader import NOTHING, Copied, CopyBegins, MessageGap, Round, Shown, StoredMessage, Watermark
 from sluice_client.pos import pos_after, pos_of
 
@@ -32,7 +32,7 @@ def _message(op: str, seconds: int, table: str = _A, ns: str = "shop.a", **more:
 
 
 def _history(*messages: StoredMessage) -> FeedHistory:
-    history = FeedHistory()
+    history = FeedHistory(lambda begins: f"{begins.table} begins again there")
     for message in [*messages, *messages]:
         history.take(message)
     return history
@@ -66,7 +66,7 @@ def test_a_document_of_a_copy_that_has_ended_before_its_place_does_not_count() -
 @pytest.mark.parametrize("told_first", [True, False])
 def test_tables_of_a_begin_that_failed_do_not_count(told_first: bool) -> None:
     """One of them was dropped before the begin that did not (seed 2 of the simulation, into topics)."""
-    history = FeedHistory()
+    history = FeedHistory(lambda begins: f"{begins.table} begins again there")
     if told_first:
         history.begin(_pos(105))
     for at, table in ((100, _A), (100, _B), (105, _A)):
@@ -94,6 +94,9 @@ def test_a_table_that_leaves_and_comes_back_begins_again() -> None:
     assert history.begins(_A) == [_pos(100), _pos(115)]
     with_its_database = _message("ddl", 119, "", type="dropDatabase", ids=[_A])
     history.take(with_its_database)
+    assert [each.table for each in history.skimmed(Round(_mark(119), _mark(120)))] == [_A], (
+        "Spark shows it behind its rows"
+    )
     history.take(_message("b", 120, schema=_SCHEMA))
     assert history.begins(_A) == [_pos(100), _pos(115), _pos(120)]
 
@@ -180,4 +183,4 @@ def test_names_are_all_that_tables_with_rows_have_had() -> None:
         _message("b", 1, "view:shop.v", "shop.v", schema={**_SCHEMA, "kind": "view"}),
         _message("ddl", 107, "view:shop.w", "shop.w", type="create", spec={"viewOn": "a", "pipeline": []}),
     )
-    assert list(history.names) == [TableName("shop", name) for name in "abc"]
+    assert list(history.names) == ["shop.a", "shop.b", "shop.c"]
