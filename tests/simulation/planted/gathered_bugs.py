@@ -9,8 +9,10 @@ from unittest.mock import patch
 
 from changefeed.config.tables.routes import Routes
 from changefeed.event import DdlType
+from changefeed.records.copy import CopyStage
 from owner.ddl.scope import DdlClassifier
-from processor.copy.plan import CopyInputs
+from processor.copy.plan import CopyAction, CopyInputs, Finish, decide
+from processor.copy.table_copy import TableCopy
 from sink.ddl import Routing
 from tests.simulation.planted.bug import Bug
 
@@ -24,12 +26,15 @@ def _no_table_may_share_its_name() -> AbstractContextManager[Any]:
 
 
 def _a_drop_of_another_table_ends_a_copy() -> AbstractContextManager[Any]:
-    def ended(**facts: Any) -> CopyInputs:
-        held_by = facts["held_by"]
-        drops = held_by is not None and held_by.type in (DdlType.DROP, DdlType.DROP_DATABASE)
-        return CopyInputs(**{**facts, "ends": drops})
+    """What is copied by then counts as the whole."""
 
-    return patch("processor.copy.copy_inputs.CopyInputs", ended)
+    def planted(copy: TableCopy | None, inputs: CopyInputs) -> CopyAction:
+        by = inputs.held_by
+        dropped = by is not None and by.type in (DdlType.DROP, DdlType.DROP_DATABASE) and not inputs.ends
+        over = dropped and copy is not None and copy.stage is CopyStage.COPYING and not inputs.running
+        return Finish() if over else decide(copy, inputs)
+
+    return patch("processor.copy.table_copies.decide", planted)
 
 
 def _an_index_touches_its_own_table_alone() -> AbstractContextManager[Any]:
@@ -44,6 +49,6 @@ def _an_index_touches_its_own_table_alone() -> AbstractContextManager[Any]:
 GATHERED_BUGS: Mapping[str, Bug] = {
     "a drop takes the rows of others with it": Bug(_a_drop_takes_the_rows_of_others_with_it, 20, gathered=True),
     "no table may share its name": Bug(_no_table_may_share_its_name, 60, gathered=True),
-    "a drop of another table ends a copy": Bug(_a_drop_of_another_table_ends_a_copy, 40, gathered=True),
+    "a drop of another table ends a copy": Bug(_a_drop_of_another_table_ends_a_copy, 20, gathered=True),
     "an index touches its own table alone": Bug(_an_index_touches_its_own_table_alone, 40, gathered=True),
 }
