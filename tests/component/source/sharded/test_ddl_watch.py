@@ -83,7 +83,7 @@ def test_another_shard_key_is_shown_once_wherever_a_watch_began(cluster: Sharded
         ddl.refine("shop.a", {"k": 1, "j": 1})
         ddl.rename("shop.a", "shop.b")
         ddl.modify("shop.b", validationLevel="moderate")
-        ddl.reshard("shop.b", {"j": 1})
+        ddl.reshard("shop.b", {"j": 1}, numInitialChunks=1)
         ddl.move_primary("shop", "sb")
         whole = shown(clients, start)
         assert [event.type for event in whole] == [
