@@ -1,6 +1,6 @@
 """`Reader`: the messages of a changefeed in the order of its source, each once, from nothing but its files.
 
-`look` finds the newest watermark; `read` gives everything between the last one and that, or raises `MessageGap`, in the order of `shown.py`.
+`look` finds the newest watermark; `read` gives everything between the last one and that, or raises `MessageGap`, in the order of `feed_reader.py`.
 
 Memory holds what manifests say behind the mark, and of the
 messages those whose windows overlap. What a round costs does not depend on how many there were.

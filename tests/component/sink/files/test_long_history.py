@@ -88,7 +88,7 @@ def test_a_reader_finds_in_sums_what_the_manifests_say() -> None:
 
 
 def test_a_reader_that_goes_on_leaves_out_the_sums_before_its_mark() -> None:
-    feed, store = _grown(3 * GROUP)
+    feed, store = _grown(3 * GROUP - 5)
     _sum_up(feed, _EPOCH)
     after = Watermark(moment(_START + 2 * GROUP + 1))
     store.reads.clear()
