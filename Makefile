@@ -11,6 +11,7 @@ PROTOC := $(PY) -m grpc_tools.protoc -Iadmin/stubs=proto
 # A test run starts hundreds of Python processes; without bytecode each of them compiles our modules again.
 export PYTHONDONTWRITEBYTECODE :=
 SPARK_CLASSES := .venv/spark-classes.jsa
+BY_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Each node of a test starts a JVM for Spark, which needs a third of the CPU with its classes ready to be mapped.
 test soak failover sinks versions chaos: export SPARK_SUBMIT_OPTS := -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
 .PHONY: help setup demo demo-files demo-kafka demo-spark demo-return test soak failover sinks kubernetes chart versions chaos planted mutants nightly spark-classes simulate check docs fix proto scale bench lock clean browser
@@ -57,13 +58,13 @@ nightly: setup  ## Run all that takes long, a row each, with a table at the end;
 	$(PY) -m tests.nightly $(ROWS)
 
 soak: spark-classes  ## Run the tests that take minutes each
-	$(PY) -m pytest -m soak
+	$(PY) -m pytest -m soak $(BY_TWO)
 
 failover: spark-classes  ## Run all 140 cases of the failover matrix: each kind of DDL, each victim of kill -9, each moment
 	$(PY) -m pytest -m failover tests/e2e/failover
 
 sinks: spark-classes  ## Kill tasks, nodes and stores of sinks of messages between each two steps; builds versitygw, an S3 server, at the first run
-	$(PY) -m pytest -m sinks tests/e2e/sinks
+	$(PY) -m pytest -m sinks $(BY_TWO) tests/e2e/sinks
 
 kubernetes: setup  ## Try the chart in the real helm and a Kubernetes API server, its alerts in promtool, and the built image; builds them all
 	$(PY) -m pytest -m kubernetes tests/deployment
