@@ -133,7 +133,10 @@ def _has_reached(checkpoint: Position | None, record: DdlRecord) -> bool:
 def _needless(
     open_records: Sequence[DdlRecord], ends: Mapping[TableId, Position], passed: AbstractSet[TableId]
 ) -> Iterable[Position]:
-    """A pending DDL only behind others that are needless: changes of a table are released in the stream's order."""
+    """The DDLs that need not run, since each of their tables ends at a later one that is open: refused ones without consequence, and pending ones
+    of which nothing is written. A pending one only if each earlier one that it overlaps with is needless, too: changes of a table are released in
+    the stream's order.
+    """
     views = {
         view: record.position for record in open_records if record.event.type in _ENDS for view in record.scope.apart
     }

@@ -1,7 +1,7 @@
 """What the owner does next for one changefeed: `decide(state, ...) -> actions`. Pure.
 
 The state consists of the records in etcd, the events that the DDL watch has shown, and the progress of this process's jobs. Actions are
-carried out in the order given, and each prefix of them leaves a state from which the next decision goes on:
+carried out in the order given, RecordExecuting after all others, and each prefix of them leaves a state from which the next decision goes on:
 
     LookUp              asks the source's catalog about a table; later events of the watch wait for the answer
     RecordDdls          before the barrier may pass them: a new owner finds them in etcd, wherever its watch starts

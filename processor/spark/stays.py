@@ -8,8 +8,9 @@ A window handed to a stay ends in one of three ways, and each is safe:
                                     part of the window may have been applied, and a lost task may still apply more. The attempt is
                                     revoked, and the thread waits for the permit's budget (`Attempts`)
 
-A stay is one Spark job with one attempt, the attempt of its windows. A lost window revokes everything that the task may ever be handed.
-The next window has another attempt, so it never goes to that task. A window brings its context along where the task has another one.
+A stay is one Spark job, and all windows handed to it have one attempt. If one is lost, that attempt is revoked, and with it everything that
+the task may still write; the windows after it have a new attempt, so they go to a new stay. If the task has another context than a window
+needs, the context is sent with the window.
 """
 
 from __future__ import annotations

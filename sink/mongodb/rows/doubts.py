@@ -5,8 +5,8 @@ If the target may be ahead of the whole run, a row that is unexplained at the en
 together with later ones. Otherwise the row is compared with the source's; a difference is divergence (docs/why/order-and-replay.md).
 
 **A refused unique value waits** until the end of the run (`waiting.py`). If the target may be ahead of the whole run, rows that still
-wait make the table *unsettled*. So they do if a row of the table was repaired: a repaired row has the state of the time at which it was read,
-and until that time its unique value may belong to another row. Otherwise they are rejected.
+wait make the table *unsettled*. They also do if a row of the table was repaired: a repaired row has the state of the time at which it was
+read, and until that time its unique value may belong to another row. Otherwise they are rejected.
 
 **A row with a dead letter** is not sent: its changes are held until the end of the run, which writes the source's document of now
 (`letters/open_letters.py`). Refused again, it is no reason to make its table unsettled: its letter is renewed.
@@ -148,7 +148,7 @@ class Doubts:
         if not changes:
             return
         if self._fetch is None:
-            self._expect_newer(changes, reason)
+            self._refuse_differing(changes, reason)
             return
         for change in changes:
             if (row := self._fetch(change)) is not None:
@@ -181,9 +181,9 @@ class Doubts:
         self._give_up()
         self._end_letters()
 
-    def _expect_newer(self, changes: Sequence[RowChange], reason: str) -> None:
-        """A row that is as the source has it now may have been read there for a repair that a user asked for, by a node that has left since: nobody
-        else knows that it is newer. Any other row is divergence.
+    def _refuse_differing(self, changes: Sequence[RowChange], reason: str) -> None:
+        """Where rows are not repaired: raises for those that differ from the source's rows of now. One that does not is taken for newer than its
+        changes: a node may have written it so for a repair that a user asked for, and left, so that nobody knows of it.
         """
         differing: list[Compared] = []
         for change in changes:
