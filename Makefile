@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SPARK_CLASSES := .venv/spark-classes.jsa
 BY_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Each node of a test starts a JVM for Spark, which needs a third of the CPU with its classes ready to be mapped.
-test soak failover sinks versions chaos: export SPARK_SUBMIT_OPTS := -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
+test soak failover sinks versions chaos bench: export SPARK_SUBMIT_OPTS := -XX:SharedArchiveFile=$(CURDIR)/$(SPARK_CLASSES)
 .PHONY: help setup demo demo-files demo-kafka demo-spark demo-return test soak failover sinks kubernetes chart versions chaos planted mutants nightly spark-classes simulate check docs fix proto scale bench lock clean browser
 
 help:  ## List the commands
@@ -63,8 +63,8 @@ soak: spark-classes  ## Run the tests that take minutes each
 failover: spark-classes  ## Run all 140 cases of the failover matrix: each kind of DDL, each victim of kill -9, each moment
 	$(PY) -m pytest -m failover tests/e2e/failover
 
-sinks: spark-classes  ## Kill tasks, nodes and stores of sinks of messages between each two steps; builds versitygw, an S3 server, at the first run
-	$(PY) -m pytest -m sinks $(BY_TWO) tests/e2e/sinks
+sinks: spark-classes  ## Kill tasks, nodes and stores of sinks of messages between each two steps; builds versitygw, an S3 server, at the first run; some only: PART=steps
+	$(PY) -m pytest -m sinks --numprocesses 2 tests/e2e/sinks/test_$(or $(PART),*).py
 
 kubernetes: setup  ## Try the chart in the real helm and a Kubernetes API server, its alerts in promtool, and the built image; builds them all
 	$(PY) -m pytest -m kubernetes tests/deployment
@@ -109,10 +109,11 @@ proto: $(INSTALLED)  ## Generate the stubs of the admin API from proto/
 	rm -rf admin/stubs && mkdir -p admin/stubs
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. $(STUBS)
 
-scale: $(INSTALLED)  ## Run the owner's decisions for far more nodes and tables than one machine has: NODES=1000 TABLES=1000000
+scale: $(INSTALLED)  ## Run the owner's decisions for far more nodes and tables than one machine has, NODES=1000 TABLES=1000000; model executors
 	$(PY) -m bench.scale --nodes $(or $(NODES),1000) --tables $(or $(TABLES),1000000)
+	$(PY) -m bench.executors
 
-bench: setup  ## Measure, each figure beside a baseline of the same run; some only: FIGURES="catch_up lag"
+bench: spark-classes  ## Measure, each figure beside a baseline of the same run; some only: FIGURES="catch_up lag"
 	$(PY) -m bench $(FIGURES)
 
 lock: $(INSTALLED)  ## Resolve the dependencies again and write the lock files

@@ -22,6 +22,7 @@ from bench.figures.many_tables.collections import collections
 from bench.figures.many_tables.dropped_database import dropped_database
 from bench.figures.many_tables.etcd_writes import etcd_writes
 from bench.figures.many_tables.tables import tables
+from bench.figures.one_node import one_node
 from bench.figures.quick_commands import quick_commands
 from bench.figures.quiet_table import quiet_table
 from bench.figures.slices import slices
@@ -48,6 +49,7 @@ MEASUREMENTS: dict[str, Callable[[DevStack], list[Figure]]] = {
     "one_of_a_hundred": one_of_a_hundred,
     "quiet_table": quiet_table,
     "at_rest": at_rest,
+    "one_node": one_node,
     "quick_commands": quick_commands,
     "ddl_of_one_name": ddl_of_one_name,
     "recopy_at_rest": recopy_at_rest,

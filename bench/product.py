@@ -1,4 +1,4 @@
-"""`Product`: Sluice as users run it, to be measured: an owner and a processor, each a `sluice server` of its own."""
+"""`Product`: Sluice as users run it, to be measured: an owner and a processor, each a `sluice server` of its own, or one node with both roles."""
 
 from __future__ import annotations
 
@@ -38,15 +38,23 @@ from source.connection import Client
 BLACKHOLE = "blackhole://"
 _DEADLINE_SECONDS = 1_800.0
 _ENDING_SECONDS = 30.0
+_ONE_FOR_EACH = {"owner": ("owner",), "processor": ("processor",)}
+_ONE_FOR_BOTH = {"node": ("owner", "processor")}
 
 
 class Product:
     """Its Spark session starts with its first changefeed; `warm_up` does this before a measurement."""
 
     def __init__(
-        self, stack: DevStack, *, spark_master: str | None = None, spark_conf: Mapping[str, str] | None = None
+        self,
+        stack: DevStack,
+        *,
+        spark_master: str | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+        one_node: bool = False,
     ) -> None:
         self._stack = stack
+        self._nodes = _ONE_FOR_BOTH if one_node else _ONE_FOR_EACH
         conf = [word for name, value in (spark_conf or {}).items() for word in ("--spark-conf", f"{name}={value}")]
         self._spark = [*(("--spark-master", spark_master) if spark_master else ()), *conf]
         self.layout = Layout(f"bench-{uuid.uuid4().hex[:8]}")
@@ -56,8 +64,8 @@ class Product:
         self._log: IO[bytes] = (LOGS / "product.log").open("wb")
 
     def __enter__(self) -> Self:
-        for role in ("owner", "processor"):
-            self.start(role)
+        for name in self._nodes:
+            self.start(name)
         return self
 
     def __exit__(
@@ -86,9 +94,9 @@ class Product:
             self.remove(id)
 
     def usage(self, others: Mapping[str, int] = {}, *, memory: bool = True) -> Usage:
-        """The usage of the owner, the processor's driver, its JVM, its workers, the servers, and the `others`, by name."""
-        roles = {role: process.pid for role, process in self._processes.items()}
-        return Usage({**roles, **server_pids(self._stack), **others}, memory=memory)
+        """The usage of each node's Python, the JVM, the workers, the servers, and the `others`, by name."""
+        nodes = {name: process.pid for name, process in self._processes.items()}
+        return Usage({**nodes, **server_pids(self._stack), **others}, memory=memory)
 
     def create(
         self,
@@ -124,21 +132,25 @@ class Product:
         self.etcd.txn((), (Put(self.layout.info(id), encode(wanted)),))
 
     def until_in(self, id: ChangefeedId, state: State) -> None:
-        self._until(lambda: (at := self.status(id)) is not None and at.lifecycle.state is state, f"{id} is {state}")
+        self.until(lambda: (at := self.status(id)) is not None and at.lifecycle.state is state, f"{id} is {state}")
+
+    def until_still(self, id: ChangefeedId) -> None:
+        """Of one that is to be paused."""
+        self.until(lambda: (at := self.status(id)) is not None and at.still, f"{id} stands still")
 
     def until_begun(self, id: ChangefeedId) -> None:
-        self._until(lambda: self.checkpoint(id) is not None, f"{id} begins")
+        self.until(lambda: self.checkpoint(id) is not None, f"{id} begins")
 
     def until_gone(self, id: ChangefeedId) -> None:
-        self._until(lambda: self.etcd.get(self.layout.info(id)) is None, f"{id} is removed")
+        self.until(lambda: self.etcd.get(self.layout.info(id)) is None, f"{id} is removed")
 
     def until_ddl(self, id: ChangefeedId) -> None:
         """Waits until the owner has recorded one."""
-        self._until(lambda: bool(self.ddls(id)), f"{id} has a DDL")
+        self.until(lambda: bool(self.ddls(id)), f"{id} has a DDL")
 
     def until_at(self, id: ChangefeedId, position: Position) -> None:
         """Waits until everything before the position is reported as replicated."""
-        self._until(lambda: (at := self.checkpoint(id)) is not None and at >= position, f"{id} passes {position}")
+        self.until(lambda: (at := self.checkpoint(id)) is not None and at >= position, f"{id} passes {position}")
 
     def until_copied(self, id: ChangefeedId, tables: int) -> None:
         """Waits until so many tables are copied and have their indexes. Counting at the target would cost it more than the copy does."""
@@ -150,7 +162,7 @@ class Product:
             found = self.etcd.range(under).items
             return sum(decode(CopyRecord, kv).stage is CopyStage.DONE for kv in found) == tables
 
-        self._until(copied, f"{id} has copied {tables} tables", every=0.1)
+        self.until(copied, f"{id} has copied {tables} tables", every=0.1)
 
     def until_exchanged(self, id: ChangefeedId, times: int) -> None:
         """Waits until so many copies have taken their tables' places."""
@@ -159,7 +171,7 @@ class Product:
             types = [record.event.type for record in self.ddls(id) if not record.open]
             return types.count(DdlType.EXCHANGE)
 
-        self._until(lambda: exchanged() == times, f"{id} has exchanged {times} tables")
+        self.until(lambda: exchanged() == times, f"{id} has exchanged {times} tables")
 
     def recopy(self, id: ChangefeedId) -> None:
         """All that was copied."""
@@ -185,26 +197,41 @@ class Product:
         found = self.etcd.get(self.layout.status(id))
         return decode(ChangefeedStatus, found) if found else None
 
-    def _until(self, condition: Callable[[], bool], what: str, *, every: float = 0.02) -> None:
+    def until(self, condition: Callable[[], bool], what: str, *, every: float = 0.02) -> None:
+        """Raises an error if a node ends before, and after a while."""
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while not condition():
-            for role, process in self._processes.items():
+            for name, process in self._processes.items():
                 if process.poll() is not None:
-                    raise RuntimeError(f"the {role} ended with code {process.returncode} before {what}")
+                    raise RuntimeError(f"the {name} ended with code {process.returncode} before {what}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not within {_DEADLINE_SECONDS:g} s: {what}; see {self._log.name}")
             time.sleep(every)
 
-    def start(self, role: str) -> None:
-        command = [sys.executable, "-c", "from cli.main import main; main()", "server", "--roles", role, "--name", role]
+    def start(self, name: str) -> None:
+        roles = ",".join(self._nodes[name])
+        command = [
+            sys.executable,
+            "-c",
+            "from cli.main import main; main()",
+            "server",
+            "--roles",
+            roles,
+            "--name",
+            name,
+        ]
         command += ["--cluster", self.layout.cluster, "--etcd", self._stack.etcd_endpoint, "--grace", "1"]
         command += ["--admin-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", *self._spark]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self._processes[role] = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
+        self._processes[name] = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
 
-    def kill(self, role: str) -> None:
-        self._processes[role].kill()
-        self._processes[role].wait()
+    def stop(self, name: str) -> None:
+        self._processes[name].terminate()
+        self._processes[name].wait(_ENDING_SECONDS)
+
+    def kill(self, name: str) -> None:
+        self._processes[name].kill()
+        self._processes[name].wait()
 
 
 def target_of(database: str) -> str:

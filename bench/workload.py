@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -37,10 +38,11 @@ class Workload:
         for name in self.names():
             client[self.database].create_collection(name)
 
-    def insert(self, client: Client) -> Window:
+    def insert(self, client: Client, *, batches_a_second: int | None = None) -> Window:
         """Inserts the documents; returns the range of positions of the events."""
         start = newest(client)
         for table, numbers in self._batches():
+            time.sleep(1 / batches_a_second if batches_a_second else 0)
             documents = [RawBSONDocument(bson.encode(self._document(number))) for number in numbers]
             client[self.database].get_collection(table, _RAW).insert_many(documents, ordered=False)
         return Window(start, resolved(client, self.database))
