@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -19,18 +20,22 @@ _TEXT = "text/plain; charset=utf-8"
 _log = structlog.get_logger()
 
 
+class WebServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is none; everything else is caught where it is answered."""
+
+
 class HttpListener:
     """A server of the standard library. It listens between `start` and `stop`. `option`: that of the node which has its address."""
 
-    def __init__(
-        self, option: str, address: str, name: str, open: Callable[[tuple[str, int]], ThreadingHTTPServer]
-    ) -> None:
+    def __init__(self, option: str, address: str, name: str, open: Callable[[tuple[str, int]], WebServer]) -> None:
         host, _, port = address.rpartition(":")
         try:
             self._server = open((host.strip("[]"), int(port)))
         except OSError as error:
             raise ConfigurationError([f"{option}: cannot listen on {address}: {error.strerror}"]) from error
-        self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name=name, daemon=True)
 
     @property
@@ -61,7 +66,7 @@ class HttpServer(HttpListener):
         class Handler(_Handler):
             answer = staticmethod(partial(answered, registry, not_ready, remarks))
 
-        super().__init__("http_address", address, "http", lambda at: ThreadingHTTPServer(at, Handler))
+        super().__init__("http_address", address, "http", lambda at: WebServer(at, Handler))
 
 
 Answer = tuple[HTTPStatus, str, bytes]

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import structlog
 
-from admin.http_server import HttpListener
+from admin.http_server import HttpListener, WebServer
 from admin.server import ServerTls
 from changefeed.errors import NotFoundError, SluiceError
 from console.frame import WebPage
@@ -84,7 +84,7 @@ def _context(tls: ServerTls) -> ssl.SSLContext:
     return context
 
 
-class _WebServer(ThreadingHTTPServer):
+class _WebServer(WebServer):
     request_queue_size = 64
 
     def __init__(
@@ -113,9 +113,6 @@ class _WebServer(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is none; everything else is caught where it is answered."""
 
 
 class _WebHandler(BaseHTTPRequestHandler):
