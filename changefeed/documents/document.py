@@ -121,9 +121,20 @@ def _written(document: Document) -> dict[str, Any]:
 EMPTY = Document.of({})
 
 
+class _Unchecked(RawBSONDocument):
+    """A command has thousands of them, and the driver's constructor looks at the size and the options of each: four times this."""
+
+    __slots__ = ()
+
+    def __init__(self, document: bytes) -> None:
+        self._RawBSONDocument__raw = document
+        self._RawBSONDocument__codec_options = RAW
+        self._RawBSONDocument__inflated_doc = None
+
+
 def raw_document(document: bytes) -> RawBSONDocument:
-    """Its fields are decoded when one is asked for, and its values keep their bytes."""
-    return RawBSONDocument(document, RAW)
+    """Its fields are decoded when one is asked for, and its values keep their bytes. `document`: of a server, or encoded here."""
+    return _Unchecked(document)
 
 
 def key_as_written(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from changefeed.documents.document import RAW
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import only_id
 from changefeed.event import RowType
 from changefeed.table import TableName
@@ -65,7 +65,7 @@ def command_of(batch: Batch) -> tuple[str, CommandBody]:
     options: CommandBody = {"ordered": batch.ordered, "writeConcern": _MAJORITY}
     match phase(batch.changes[0]):
         case 0:
-            documents = [RawBSONDocument(change.document or b"", RAW) for change in batch.changes]
+            documents = [raw_document(change.document or b"") for change in batch.changes]
             return name.db, {"insert": name.coll, "documents": documents, **options, "bypassDocumentValidation": True}
         case 1:
             updates = [_update_statement(change, first=batch.first) for change in batch.changes]
@@ -119,7 +119,7 @@ def _delete_of_all(batch: Batch) -> Statement:
 
 def _statement(*parts: bytes) -> RawBSONDocument:
     body = b"".join(parts)
-    return RawBSONDocument(b"".join(((len(body) + 5).to_bytes(4, "little"), body, b"\0")), RAW)
+    return raw_document(b"".join(((len(body) + 5).to_bytes(4, "little"), body, b"\0")))
 
 
 def _update(change: RowChange, query: str, operation: str, *, first: bool) -> CommandBody:
@@ -146,7 +146,7 @@ def _upsert(finds: RowQuery, makes: Any, query: str = "q", operation: str = "u")
 
 def _replacement(raw: bytes) -> Mapping[str, Any] | list[CommandBody]:
     """The server would read a document with a field like `$set` as an operator document."""
-    document = RawBSONDocument(raw, RAW)
+    document = raw_document(raw)
     if b"$" in raw and any(name.startswith("$") for name in document):
         return [{"$replaceWith": {"$literal": document}}]
     return document
@@ -216,7 +216,7 @@ def depends_on_shape(change: RowChange) -> bool:
 
 def present_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
     """Finds which of the changes' documents exist; only for a table that is not sharded."""
-    name, ids = changes[0].table.name, [RawBSONDocument(change.key, RAW)["_id"] for change in changes]
+    name, ids = changes[0].table.name, [raw_document(change.key)["_id"] for change in changes]
     find = {"find": name.coll, "filter": {"_id": {"$in": ids}}, "projection": {"_id": 1}, "singleBatch": True}
     return name.db, {**find, "batchSize": len(ids) + 1}
 
@@ -228,7 +228,7 @@ def document_command(change: RowChange) -> tuple[str, CommandBody]:
 
 def anywhere_command(change: RowChange) -> tuple[str, CommandBody]:
     """Finds the document of a change, wherever the target has it."""
-    return change.table.name.db, found_command(change.table, {"_id": RawBSONDocument(change.key, RAW)["_id"]})
+    return change.table.name.db, found_command(change.table, {"_id": raw_document(change.key)["_id"]})
 
 
 def found_command(table: TargetTable, filter_: RowQuery) -> CommandBody:
@@ -237,7 +237,7 @@ def found_command(table: TargetTable, filter_: RowQuery) -> CommandBody:
 
 def net_command(change: RowChange) -> tuple[str, CommandBody]:
     """A whole document that keeps its zero timestamps, at the primary."""
-    whole = [{"$replaceWith": {"$literal": RawBSONDocument(change.document or b"", RAW)}}]
+    whole = [{"$replaceWith": {"$literal": raw_document(change.document or b"")}}]
     statement = _upsert(own_filter(change), whole)
     return _alone(change, {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True})
 
@@ -258,7 +258,7 @@ def renewal_commands(change: RowChange) -> list[CommandBody]:
 
 def rewrite_command(change: RowChange, document: bytes, if_still: bytes | None = None) -> CommandBody:
     """The document instead of the one that there is, which must still equal another one. Servers before 6.0 fail at `$eq` of a whole document."""
-    still = {"$cmp": ["$$ROOT", {"$literal": RawBSONDocument(if_still, RAW)}]} if if_still else None
+    still = {"$cmp": ["$$ROOT", {"$literal": raw_document(if_still)}]} if if_still else None
     unchanged = {} if still is None else {"$expr": {"$eq": [still, 0]}}
     statement = {"q": {**own_filter(change), **unchanged}, "u": _replacement(document), "multi": False}
     return {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
@@ -275,14 +275,14 @@ def displace_command(change: RowChange) -> tuple[str, CommandBody]:
 
 def _any_of_its_id(change: RowChange) -> CommandBody:
     """Deletes every document of this `_id`: one with another shard key value blocks the new one."""
-    return {"q": {"_id": RawBSONDocument(change.key, RAW)["_id"]}, "limit": 0}
+    return {"q": {"_id": raw_document(change.key)["_id"]}, "limit": 0}
 
 
 def _inserting(table: TargetTable, filter_: RowQuery, document: bytes) -> CommandBody:
     if holds_zero_time(document):
         upsert = _upsert(*exact_insert(filter_, document, sharded=spread(table)))
         return {"update": table.name.coll, "updates": [upsert], "bypassDocumentValidation": True}
-    documents = [RawBSONDocument(document, RAW)]
+    documents = [raw_document(document)]
     return {"insert": table.name.coll, "documents": documents, "bypassDocumentValidation": True}
 
 

@@ -43,7 +43,7 @@ from typing import Any, NamedTuple, TypeAlias
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from changefeed.documents.document import LOSSLESS, RAW
+from changefeed.documents.document import LOSSLESS, raw_document
 from sink.mongodb.rows.statements.document_edit import (
     DocumentPath,
     Edit,
@@ -98,8 +98,8 @@ _Child: TypeAlias = EditNode | SetField | RemoveField | _Part
 def translate(description: bytes, *, first: bool = False) -> TranslatedUpdate | None:
     """`first`: the document is what the source's was. Then a new field is not there, and `$set` appends it."""
     if (operators := plain_sets(description)) is not None:
-        return TranslatedUpdate(RawBSONDocument(operators, RAW))
-    raw = RawBSONDocument(description, RAW)
+        return TranslatedUpdate(raw_document(operators))
+    raw = raw_document(description)
     updated: Mapping[str, Any] = raw.get("updatedFields") or {}
     removed: list[str] = raw.get("removedFields") or []
     special = raw.get("truncatedArrays") or raw.get("disambiguatedPaths")

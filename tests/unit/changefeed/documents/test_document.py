@@ -10,12 +10,13 @@ from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from changefeed.documents.document import EMPTY, Document, key_as_written
+from changefeed.documents.document import EMPTY, RAW, Document, key_as_written, raw_document
 
 _NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
 _SCALARS: st.SearchStrategy[Any] = st.one_of(
@@ -82,3 +83,13 @@ def test_the_fields_of_a_text_index_replace_the_servers_internal_key() -> None:
 
 def test_other_keys_stay_unchanged() -> None:
     assert key_as_written({"key": {"b": -1, "a": "2dsphere"}}) == {"b": -1, "a": "2dsphere"}
+
+
+@given(DOCUMENTS)
+def test_a_raw_document_is_the_driver_s_own(fields: dict[str, Any]) -> None:
+    """It is made without the driver's constructor, by the names of its attributes."""
+    raw = bson.encode(fields)
+    found, expected = raw_document(raw), RawBSONDocument(raw, RAW)
+    assert found == expected
+    assert dict(found) == dict(expected)
+    assert bson.encode({"documents": [found]}) == bson.encode({"documents": [expected]})

@@ -82,6 +82,19 @@ def test_a_shard_key_counts_only_where_the_target_shards(type: RowType, content:
     assert _sent(_change(type, key, table=SHARDED, **content))["q"] == key
 
 
+def test_rows_wait_for_the_majority() -> None:
+    for change in (_change(RowType.INSERT, {"_id": 1}, document={"_id": 1}), _change(RowType.DELETE, {"_id": 1})):
+        assert command_of(Batch([change], ordered=False))[1]["writeConcern"] == {"w": "majority"}
+
+
+def test_a_new_field_is_only_set_where_it_is_not_yet() -> None:
+    """Where it is there, at another place among the fields, the row is looked at instead."""
+    update = bson.encode({"updatedFields": {"b": 2, "a": 1}, "removedFields": ["a"], "truncatedArrays": []})
+    change = RowChange(ORDERS, RowType.UPDATE, bson.encode({"_id": 1}), None, update, 1, b"")
+    [statement] = command_of(Batch([change], ordered=True, first=True))[1]["updates"]
+    assert bson.decode(bson.encode(statement))["q"] == {"_id": 1, "a": {"$exists": False}}
+
+
 _MANY = Batch(
     [_change(RowType.DELETE, {"_id": key}) for key in (7, "x", ID, {"a": [1], "b": None}, 2.5)], ordered=False
 )
