@@ -13,7 +13,6 @@ from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId
 from changefeed.records.status import ChangefeedStatus
 from changefeed.records.sync_point import SyncPoint, SyncPoints
-from changefeed.table import TableId, TableName
 from coordination import failpoint
 from owner.background import Background, Chore, logged
 from owner.connections import Compare
@@ -28,6 +27,8 @@ from owner.decision.sync_hold import (
     SyncHold,
     TablesThere,
     excepted_too,
+    names_at,
+    place_of,
 )
 from owner.etcd_view import OwnerView
 from owner.etcd_writes import ChangefeedWriter
@@ -124,7 +125,6 @@ class SyncMarking:
         self._hold, step = self._hold.look(
             published(status, known.barrier),
             lambda place: self._tables_there(place, known, memory),
-            lambda table: self._names_of(table, memory),
             now,
         )
         if isinstance(step, MissPoint):
@@ -163,8 +163,7 @@ class SyncMarking:
             settled_ts=self._settled_ts,
         )
 
-    @staticmethod
-    def _tables_there(place: Position, known: OwnerView, memory: OwnerMemory) -> TablesThere:
+    def _tables_there(self, place: Position, known: OwnerView, memory: OwnerMemory) -> TablesThere:
         tables = memory.tables
         assert tables is not None, "expected a memory that follows etcd"
         aside = dict.fromkeys(tables.in_copy(known.copied), "it is being copied")
@@ -173,20 +172,18 @@ class SyncMarking:
         return TablesThere(
             elsewhere=memory.progress.elsewhere(place, MOST_EXCEPTED),
             aside=aside,
+            name_of=names_at(place, tables.tip, self._route),
             open_ddls=tuple(record for record in ddls if record.position < place),
         )
 
-    def _names_of(self, table: TableId, memory: OwnerMemory) -> tuple[TableName, TableName] | None:
-        assert memory.tables is not None, "expected a memory that follows etcd"
-        schema = memory.tables.tip.latest(table)
-        return None if schema is None else (schema.name, self._route(schema.name))
-
     def _made(self, mark: MarkTarget, marked: Marked, known: OwnerView, memory: OwnerMemory, now: float) -> None:
         """The state in etcd is of this term, and the barrier there has not passed the point: this owner alone moves it."""
+        assert memory.tables is not None, "expected a memory that follows etcd"
         reasons = dict.fromkeys(marked.refused, "it has dead letters") | dict.fromkeys(
             marked.newer, "it has newer rows"
         )
-        excepted = excepted_too(mark.excepted, reasons, lambda table: self._names_of(table, memory))
+        names = names_at(place_of(mark.ts), memory.tables.tip, self._route)
+        excepted = excepted_too(mark.excepted, reasons, names)
         point = SyncPoint(source=mark.ts, target=marked.target_ts, excepted=excepted, made_at=datetime.now(UTC))
         before = known.sync
         points = replace(before, newest=point, made=before.made + 1, whole=before.whole + (not excepted))

@@ -35,6 +35,7 @@ from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.sync_point import ExceptedTable
 from changefeed.table import TableId, TableName
+from schema_store.versions import SchemaVersions
 
 ARRIVES_WITHIN = 1.0
 HELD_AT_MOST = 2.0
@@ -47,7 +48,7 @@ MOST_EXCEPTED = 100
 ONE_SECOND = timedelta(seconds=1)
 
 NameOf = Callable[[TableId], tuple[TableName, TableName] | None]
-"""A table's name at the source and at the target. None for one that has ended."""
+"""A table's name at the source and at the target, as of a point. None for one that had ended by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ class TablesThere:
     """Those that are not at the place. None: too many to name."""
     aside: Mapping[TableId, str]
     """Tables that are not waited for, each with the reason."""
+    name_of: NameOf
     open_ddls: tuple[DdlRecord, ...] = ()
     """Below the place."""
 
@@ -124,7 +126,7 @@ class SyncHold:
         return 0.0 if self.since is None else now - self.since
 
     def look(
-        self, published: Position, standing: Callable[[Position], TablesThere], name_of: NameOf, now: float
+        self, published: Position, standing: Callable[[Position], TablesThere], now: float
     ) -> tuple[SyncHold, MarkTarget | MissPoint | None]:
         """`standing` is only asked while the barrier stands at the place."""
         place = self.place
@@ -142,7 +144,7 @@ class SyncHold:
         arrived = found.elsewhere is not None and found.elsewhere <= found.aside.keys() and not _awaited(found)
         if not arrived and held < ARRIVES_WITHIN:
             return hold, None
-        excepted = _excepted(found, name_of)
+        excepted = _excepted(found)
         if excepted is None:
             return hold, MissPoint(self.ts, "too many of its tables are elsewhere")
         mark = MarkTarget(self.ts, excepted)
@@ -152,6 +154,16 @@ class SyncHold:
 def place_of(ts: ClusterTime) -> Position:
     """Just after everything at that time, and before everything later."""
     return Position(ts.next())
+
+
+def names_at(place: Position, tip: SchemaVersions, target_of: Callable[[TableName], TableName]) -> NameOf:
+    """`tip`: with every DDL seen, those past the place, too: a table that one of them ends is still there."""
+
+    def names(table: TableId) -> tuple[TableName, TableName] | None:
+        schema = tip.at(table, place)
+        return None if schema is None else (schema.name, target_of(schema.name))
+
+    return names
 
 
 def _next(every: timedelta, course: Course, passed: ClusterTime | None) -> ClusterTime | None:
@@ -174,12 +186,12 @@ def _awaited(found: TablesThere) -> bool:
     return any(record.refused is None and not record.scope.tables & found.aside.keys() for record in found.open_ddls)
 
 
-def _excepted(found: TablesThere, name_of: NameOf) -> tuple[ExceptedTable, ...] | None:
+def _excepted(found: TablesThere) -> tuple[ExceptedTable, ...] | None:
     """None: they are too many, or cannot be named."""
     if found.elsewhere is None or any(record.scope.databases for record in found.open_ddls):
         return None
     reasons = {**dict.fromkeys(found.elsewhere, "it has not come to the point"), **found.aside}
-    excepted = [*_of_tables(reasons, name_of), *map(_of_ddl, found.open_ddls)]
+    excepted = [*_of_tables(reasons, found.name_of), *map(_of_ddl, found.open_ddls)]
     once = {(table.source, table.target): table for table in reversed(excepted)}
     return tuple(reversed(once.values())) if len(once) <= MOST_EXCEPTED else None
 

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.tables.filter import Disposition
@@ -20,14 +24,15 @@ from owner.decision.sync_hold import (
     SyncHold,
     TablesThere,
     excepted_too,
+    names_at,
     place_of,
 )
+from schema_store.versions import SchemaVersions
 
 A, B = TableId("a" * 32), TableId("b" * 32)
 EVERY = timedelta(seconds=60)
 POINT = ClusterTime(120, 0)
 PLACE = Position(ClusterTime(120, 1))
-EVERYBODY_THERE = TablesThere(elsewhere=frozenset(), aside={})
 
 
 def course(published: str, *, newest: str = "", furthest: str = "", settled: int = 0) -> Course:
@@ -40,13 +45,26 @@ def course(published: str, *, newest: str = "", furthest: str = "", settled: int
     )
 
 
+def name(text: str) -> TableName:
+    return TableName("shop", text)
+
+
 def names(table: TableId) -> tuple[TableName, TableName]:
     short = table.strip("0") if table[0] == "0" else table[0]
     return TableName("shop", short), TableName("copy", short)
 
 
-def look(hold: SyncHold, there: TablesThere = EVERYBODY_THERE, *, at: Position = PLACE, now: float = 0.0):  # type: ignore[no-untyped-def]
-    return hold.look(at, lambda _: there, names, now)
+def tables(
+    *,
+    elsewhere: AbstractSet[TableId] | None = frozenset(),
+    aside: Mapping[TableId, str] = MappingProxyType({}),
+    open_ddls: tuple[DdlRecord, ...] = (),
+) -> TablesThere:
+    return TablesThere(elsewhere=elsewhere, aside=aside, name_of=names, open_ddls=open_ddls)
+
+
+def look(hold: SyncHold, there: TablesThere | None = None, *, at: Position = PLACE, now: float = 0.0):  # type: ignore[no-untyped-def]
+    return hold.look(at, lambda _: there or tables(), now)
 
 
 def held() -> SyncHold:
@@ -121,7 +139,7 @@ def test_the_target_is_marked_when_all_tables_are_there() -> None:
 
 
 def test_a_table_on_its_way_is_awaited_for_a_second_and_excepted_then() -> None:
-    there = TablesThere(elsewhere=frozenset({B}), aside={})
+    there = tables(elsewhere=frozenset({B}))
     hold, step = look(held(), there)
     assert step is None
     _, step = look(hold, there, now=ARRIVES_WITHIN)
@@ -132,19 +150,19 @@ def test_a_table_on_its_way_is_awaited_for_a_second_and_excepted_then() -> None:
 
 
 def test_a_table_that_stands_aside_is_excepted_at_once() -> None:
-    _, step = look(held(), TablesThere(elsewhere=frozenset({B}), aside={B: "it is stopped"}))
+    _, step = look(held(), tables(elsewhere=frozenset({B}), aside={B: "it is stopped"}))
     assert isinstance(step, MarkTarget)
     assert [each.why for each in step.excepted] == ["it is stopped"]
 
 
 def test_a_stopped_table_is_excepted_wherever_it_is() -> None:
-    _, step = look(held(), TablesThere(elsewhere=frozenset(), aside={B: "it is stopped"}))
+    _, step = look(held(), tables(aside={B: "it is stopped"}))
     assert isinstance(step, MarkTarget)
     assert len(step.excepted) == 1
 
 
 def test_an_open_ddl_is_awaited_and_excepts_all_its_names() -> None:
-    there = TablesThere(elsewhere=frozenset({A}), aside={}, open_ddls=(rename(),))
+    there = tables(elsewhere=frozenset({A}), open_ddls=(rename(),))
     hold, step = look(held(), there)
     assert step is None
     _, step = look(hold, there, now=ARRIVES_WITHIN)
@@ -155,7 +173,7 @@ def test_an_open_ddl_is_awaited_and_excepts_all_its_names() -> None:
 
 
 def test_a_ddl_that_waits_for_a_user_is_not_awaited() -> None:
-    _, step = look(held(), TablesThere(elsewhere=frozenset(), aside={}, open_ddls=(rename(refused=True),)))
+    _, step = look(held(), tables(open_ddls=(rename(refused=True),)))
     assert isinstance(step, MarkTarget)
     assert len(step.excepted) == 1
 
@@ -167,11 +185,11 @@ def test_a_hold_is_over_after_two_seconds_whatever_is_known() -> None:
 
 
 def test_too_many_tables_elsewhere_give_the_point_up() -> None:
-    hold, _ = look(held(), TablesThere(elsewhere=None, aside={}))
-    _, step = look(hold, TablesThere(elsewhere=None, aside={}), now=ARRIVES_WITHIN)
+    hold, _ = look(held(), tables(elsewhere=None))
+    _, step = look(hold, tables(elsewhere=None), now=ARRIVES_WITHIN)
     assert isinstance(step, MissPoint)
     many = {TableId(f"0{number:030}1"): "it is being copied" for number in range(MOST_EXCEPTED + 1)}
-    _, step = look(held(), TablesThere(elsewhere=frozenset(), aside=many))
+    _, step = look(held(), tables(aside=many))
     assert isinstance(step, MissPoint)
 
 
@@ -186,3 +204,18 @@ def test_what_only_the_target_knew_is_excepted_too_and_once() -> None:
     known = excepted_too((), {A: "it has dead letters"}, names)
     assert [each.target for each in known] == [(TableName("copy", "a"),)]
     assert excepted_too(known, {A: "it has newer rows"}, names) == known
+
+
+def test_a_table_has_the_name_that_it_had_at_the_point() -> None:
+    """One that the source drops later is there, too, with its rows missing downstream."""
+    create = DdlEvent(
+        type=DdlType.CREATE, db="shop", position=Position(ClusterTime(118, 1), "00"), id=A, table=name("a")
+    )
+    rename = replace(create, type=DdlType.RENAME, position=Position(ClusterTime(121, 1), "00"), renamed_to=name("z"))
+    drop = replace(create, type=DdlType.DROP, position=Position(ClusterTime(123, 1), "00"), table=name("z"))
+    tip = SchemaVersions.of(()).apply_all((create, rename, drop))
+
+    def at(seconds: int) -> tuple[TableName, TableName] | None:
+        return names_at(place_of(ClusterTime(seconds, 0)), tip, lambda each: each)(A)
+
+    assert [at(seconds) for seconds in (118, 121, 123, 124)] == [None, (name("a"),) * 2, (name("z"),) * 2, None]
