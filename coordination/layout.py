@@ -95,7 +95,7 @@ class RemovedChangefeed:
 
 def _value(name: str) -> Callable[[Layout, ChangefeedId], str]:
     """The key of one value of a changefeed."""
-    return lambda layout, feed: f"{layout.changefeed(feed)}{name}"
+    return lru_cache(1_000)(lambda layout, feed: f"{layout.changefeed(feed)}{name}")
 
 
 def _group(

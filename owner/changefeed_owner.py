@@ -148,8 +148,7 @@ class ChangefeedOwner:
         known = etcd_view.read(self._term.reader, view, self._term.layout, self._id)
         if known is None:
             return
-        now = time.monotonic()
-        self._gone_at = {node: self._gone_at.get(node, now) for node in known.left_behind}
+        self._gone_at = known.gone_at(self._gone_at, time.monotonic())
         self._lifecycles.next_tick()
         self.calm = False
         try:

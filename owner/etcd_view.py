@@ -138,6 +138,13 @@ class OwnerView:
                 return False
         return True
 
+    def gone_at(self, before: Mapping[NodeId, float], now: float) -> dict[NodeId, float]:
+        """When each node went that has left something behind. One that goes while the changefeed stands still leaves no task that writes, and none
+        can start without its lease: it counts as long gone.
+        """
+        since = float("-inf") if self.status is not None and self.status.still else now
+        return {node: before.get(node, since) for node in self.left_behind}
+
     @property
     def moving(self) -> frozenset[TableId]:
         """The tables that a node is giving up, or is to give up."""

@@ -100,10 +100,10 @@ class Owner:
     def has(self, key: str, record: object) -> int:
         return self.server.txn([], [Put(key, encode(record))]).revision
 
-    def rests(self, state: State) -> None:
-        self.is_(state, DesiredState.REMOVED if state is State.REMOVED else DesiredState.PAUSED)
+    def rests(self, state: State, *, still: bool = False) -> None:
+        self.is_(state, DesiredState.REMOVED if state is State.REMOVED else DesiredState.PAUSED, still=still)
 
-    def is_(self, state: State, desired: DesiredState) -> None:
+    def is_(self, state: State, desired: DesiredState, *, still: bool = False) -> None:
         """Its barrier was written before its state. The resolved position is further than anything downstream."""
         info = ChangefeedInfo(configuration=self._configuration, desired=desired, created_at=NOW, capture=Capture.OPLOG)
         status = ChangefeedStatus(
@@ -114,6 +114,7 @@ class Owner:
             info_version=info.version,
             epoch=self.epoch,
             capture=Capture.OPLOG,
+            still=still,
         )
         for id, name in ((A, "a"), (B, "b")):
             self.has(LAYOUT.schema(FEED, id), TableSchema(id=id, name=TableName("shop", name), valid_from=at(50)))
@@ -242,6 +243,17 @@ def test_a_node_that_is_gone_has_stopped_when_its_tasks_cannot_write_any_more(
     for _ in range(3):
         owner.tick(margin)
     assert owner.removed is removed
+
+
+def test_a_node_that_went_while_the_changefeed_stood_still_has_no_tasks_to_wait_for(owner: Owner) -> None:
+    """Nor later, when it does not stand still any more. So a start after all nodes were stopped is quick."""
+    owner.rests(State.STOPPED, still=True)
+    owner.node_has_tables(lives=False)
+    owner.tick(_LONG)
+    owner.rests(State.REMOVED)
+    for _ in range(3):
+        owner.tick(_LONG)
+    assert owner.removed
 
 
 def test_ddls_are_folded_into_the_bases_up_to_the_checkpoint(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
