@@ -51,7 +51,9 @@ def succeeded(
     job = whole if outcome.ended is None else whole.cut(outcome.ended)
     finished = Finished(
         window=job.scan,
-        bytes=outcome.rows.tally.bytes,
+        asked=whole.scan,
+        slices=outcome.slices,
+        bytes=outcome.held,
         events=outcome.rows.tally.applied.total(),
         took=outcome.took,
         silent_until=outcome.silent_until,

@@ -214,17 +214,22 @@ def _passed(copy: TableCopy, inputs: CopyInputs, position: Position) -> CopyActi
 
 
 def _copying(copy: TableCopy, inputs: CopyInputs) -> CopyAction:
+    if (until := catches_up_to(copy, inputs.checkpoint, inputs.barrier)) is not None:
+        return CatchUp(until)
     if copy.complete:
         if copy.upto > inputs.barrier:
             return Wait()
-        if inputs.checkpoint < copy.upto:
-            return CatchUp(copy.upto)
         return Finish() if inputs.indexed else BuildIndexes(copy.upto)
     if inputs.catching_up and not _follows(inputs, inputs.barrier):
         return Wait()
     free = max(0, inputs.parallelism - len(inputs.running))
     wanted = tuple(number for number in copy.missing() if number not in inputs.running)[:free]
     return CopyChunks(wanted) if wanted else Wait()
+
+
+def catches_up_to(copy: TableCopy, checkpoint: Position, barrier: Position) -> Position | None:
+    """Of a table that no DDL holds. None: it is not copied, has come there, or may not come there yet."""
+    return copy.upto if copy.complete and checkpoint < copy.upto <= barrier else None
 
 
 def read_not_before(inputs: CopyInputs) -> Position:

@@ -34,6 +34,7 @@ from processor.copy.plan import (
     ForgetChunks,
     MoveCheckpoint,
     Wait,
+    catches_up_to,
     decide,
     follows_to,
 )
@@ -178,10 +179,14 @@ class TableCopies:
         near = self._near(table, checkpoint, around.stored.orders.barrier)
         left = near and (copy is None or (copy.brief and not copy.complete))
         known = self._beside.get(table)
-        if near and known is not None and self._waits(copy, table, round.tasks(beside=known)):
-            round.beside[table] = known
-            round.brief_left |= left
-            return
+        if near and known is not None:
+            barrier, until = around.stored.orders.barrier.of(table), None
+            if copy is not None and copy.brief and (until := catches_up_to(copy, checkpoint, barrier)) is not None:
+                round.gathered[table] = until
+            if until is not None or self._waits(copy, table, round.tasks(beside=known)):
+                round.beside[table] = known
+                round.brief_left |= left
+                return
         schema = around.schemas.at(table, checkpoint)
         if schema is None:
             return
@@ -196,8 +201,8 @@ class TableCopies:
         if isinstance(action, Wait | Begin | CopyChunks):
             _follow(copy, inputs, around.stored, tick)
         match action:
-            case CatchUp(until):
-                (round.gathered if near and copy is not None and copy.brief else tick.limits)[table] = until
+            case CatchUp(to):
+                (round.gathered if near and copy is not None and copy.brief else tick.limits)[table] = to
             case MoveCheckpoint() | EndCopy() | ForgetChunks() | Finish() if table not in self._begun:
                 self._record(table, copy, action, tick)
             case _ if room and (isinstance(action, CopyChunks) or table not in self._begun):

@@ -17,7 +17,8 @@ A change stream does not stop at the end of a window: it searches for matches un
   the end of the oplog, so several cursors would cost the source several scans;
 - when a stream has found no match for a long range after a window, the next window covers that range: narrow windows would each scan it.
 
-A pace is a forecast. A window that holds more than the limits allow, or takes too long, ends early (`processor/task/rows/gate.py`).
+A pace is a forecast. A window that holds more than the limits allow, or takes too long, ends early (`processor/task/rows/gate.py`). Each slice may
+hold as much as a window. One that is full ends the window, and what later slices have read is dropped: the next slices are as long as this one was.
 
 A wide window that has failed is narrower when it is tried again: it may have been too much, and what fails is found sooner.
 """
@@ -59,9 +60,11 @@ class WindowLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What a window contained, and how long its job took."""
+    """What a window contained, and how long its job took. `asked`: what it was to contain, in so many slices."""
 
     window: Window
+    asked: Window
+    slices: int = 1
     bytes: int
     took: timedelta
     events: int = 0
@@ -96,6 +99,9 @@ class Pace:
         """A window with `silent_until` leaves the pace unchanged: its time went into scanning a range without matches."""
         if finished.silent_until is not None:
             return self.seconds
+        if finished.slices > 1 and finished.window.end < finished.asked.end:
+            of_a_slice = max(1, span_seconds(finished.asked) // finished.slices)
+            return min(self.seconds, finished.slices * max(1, span_seconds(finished.window) % of_a_slice))
         fullness = max(finished.bytes / limits.bytes, finished.events / limits.events)
         heaviness = max(fullness, finished.took / limits.duration, _LIGHTEST)
         if heaviness < 1 and finished.window.end < self.end_of(finished.window.start, _END_OF_TIME):

@@ -144,6 +144,7 @@ class Pipeline:
             if len(cuts) > 1 and self.spark.divides():
                 with self._beside(len(cuts)):
                     outcome = self._run_wide(shared.context, broadcast(), spec, cuts)
+                outcome.slices = len(cuts)
             elif spec.default and self.stays is not None:
                 outcome = self.stays.run(shared.context, spec, broadcast, job)
             else:

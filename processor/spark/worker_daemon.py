@@ -6,6 +6,9 @@ Spark ends a worker after a minute without a task. Imports would cost a new work
 inserts. A worker that is forked with the modules loaded is ready at once and shares their memory. No imported module may start a thread
 or open a connection: a fork copies neither.
 
+Spark puts archives of PySpark and Py4J before the installed packages that they were made of. Modules in an archive are compiled at each start, which
+costs as much as all imports together, so the installed ones are taken.
+
 PySpark collects garbage after each task. The modules are left out of that (`gc.freeze`): to look through them costs 55 ms of CPU.
 
 A worker keeps freed memory for its next reply, instead of giving it back to the kernel: it reads replies of 16 MB and writes commands as large. The
@@ -17,8 +20,15 @@ the interpreter's lock anyway.
 import ctypes
 import gc
 import os
+import sys
 import warnings
 
+for archive in tuple(sys.path):
+    installed, within, _ = archive.partition("/pyspark/python/lib/")
+    if within and installed in sys.path:
+        sys.path.remove(archive)
+
+# ruff: noqa: E402 - the path comes first
 from pyspark.daemon import manager
 
 import processor.copy.copy_task

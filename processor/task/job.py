@@ -98,6 +98,9 @@ class JobOutcome:
     """The repair requests that were carried out. A row that the target refuses is not as the source has it, even so."""
     error: ErrorReport | None = None
     took: timedelta = timedelta()
+    held: int = 0
+    """Bytes of its events, as they were read."""
+    slices: int = 1
     ended: Position | None = None
     """The window held or took too much and ended here, before its end. Everything before it is durable."""
     uneven: bool = False
@@ -111,6 +114,7 @@ def together(parts: Sequence[JobOutcome]) -> JobOutcome:
     outcome = JobOutcome()
     for part in parts:
         outcome.rows.add(part.rows)
+        outcome.held += part.held
         outcome.error = _worse(outcome.error, part.error)
     ends = {part.ended for part in parts}
     outcome.ended = min((ended for ended in ends if ended is not None), default=None)

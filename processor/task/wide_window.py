@@ -63,7 +63,7 @@ def read_slice(
 
     try:
         with worker_resources.task(shared, spec.attempt) as resources:
-            early = EarlyEnd(enough(resources).shared(len(cuts)), least_end(resources, spec))
+            early = EarlyEnd(enough(resources), least_end(resources, spec))
             for bucket, event in _routed(resources, spec, cuts[number], early, buckets, divided):
                 packed[bucket].append(event)
                 sizes[bucket] += len(event)
@@ -143,8 +143,8 @@ def divide_tables(buckets: int, chunks: Iterable[ShuffledBlob]) -> Iterator[Shuf
 def apply_bucket(
     shared: Shared, spec: JobSpec, chunks: Iterable[ShuffledBlob], *, in_order: bool = False
 ) -> JobOutcome:
-    """A bucket whose events are all in order, without those of divided tables, ends early if the sink is too slow for it: earlier perhaps
-    than other buckets.
+    """A bucket whose events are all in order, without those of divided tables, ends early if the sink is far too slow for it: earlier perhaps
+    than other buckets, whose rows are then replayed, which takes a target several times as long.
     """
 
     def work(resources: ChangefeedResources) -> JobOutcome:
@@ -161,12 +161,13 @@ def apply_bucket(
                     yield event, scan(event)
 
         job = spec.whole(resources.context.tables)
-        use = SinkUse(limiter=resources.apply_limiter(spec.limit_share), folds=resources.folds)
+        use = SinkUse(limiter=resources.apply_limiter(spec.limit_share), folds=resources.folds, settled=True)
         with Applier(resources.writer, job, worker_resources.beside, spec.copied, use=use) as applier:
             mount, add, scan = resources.mounter.mount, applier.add, resources.rows.scan
             early = EarlyEnd(UNBOUNDED, least_end(resources, spec), lambda: applier.overdue and in_order)
             for event, header in early.before(events()):
                 add(mount(event, header))
+            applier.outcome.held = early.held
             ended = early.at or next(iter(stopped), None)
             if isinstance(ended, ErrorReport):
                 applier.flush()

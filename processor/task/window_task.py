@@ -66,6 +66,7 @@ def replicate(resources: ChangefeedResources, spec: JobSpec) -> JobOutcome:
         with closing(events_of(resources, spec, job.scan, resources.rows, applier.outcome)) as events:
             for event, header in early.before(events):
                 add(mount(event, header))
+        applier.outcome.held = early.held
         if early.at is not None:
             applier.end_at(early.at)
         failpoint.reach("window_read", resources.context.changefeed)

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ class SinkUse:
     shares: bool = False
     """The task rests after each command, so a batch takes long."""
     settled: bool = False
-    """Nobody waits to learn how long."""
+    """Nobody waits to learn how long, or an early end costs more than the wait."""
 
 
 class Applier(AbstractContextManager["Applier"]):
@@ -120,7 +121,9 @@ class Applier(AbstractContextManager["Applier"]):
         """Of full capped tables, of which a replay is one batch: a row that came in one and went in a later one would roll off another."""
         self._first_time: list[RowChange] = []
         self._limiter = use.limiter
-        self._longest = LONGEST_SETTLED_SECONDS if use.settled else LONGEST_SECONDS
+        self._longest, self._held_up = (
+            (LONGEST_SETTLED_SECONDS, inf) if use.settled else (LONGEST_SECONDS, HELD_UP_SECONDS)
+        )
         self._least = _LEAST_SHARING if use.shares else _LEAST_CHANGES
         self._most = self._least if use.shares else FIRST_CHANGES
         self._room, self._most_bytes = self._allowed()
@@ -205,9 +208,7 @@ class Applier(AbstractContextManager["Applier"]):
         self._wait()
         took = time.monotonic() - self._begun_at
         held_up = (
-            took > HELD_UP_SECONDS
-            and len(self.outcome.rows.writing) > 1
-            and self.outcome.rows.busiest(took) is not None
+            took > self._held_up and len(self.outcome.rows.writing) > 1 and self.outcome.rows.busiest(took) is not None
         )
         self.overdue = took > self._longest or held_up
         self._writing = self._beside.submit(self._written, batch)

@@ -241,9 +241,6 @@ class Enough:
     bytes: int
     events: int
 
-    def shared(self, slices: int) -> Enough:
-        return Enough(bytes=max(1, self.bytes // slices), events=max(1, self.events // slices))
-
 
 UNBOUNDED = Enough(bytes=2**63, events=2**63)
 
@@ -255,6 +252,8 @@ class EarlyEnd:
         self._least = least
         self._overdue = overdue
         self.at: Position | None = None
+        self.held = 0
+        """Bytes of the events before it."""
 
     def before(self, events: Iterable[tuple[bytes, Header]]) -> Iterator[tuple[bytes, Header]]:
         """The events before the early end, which is `at` afterwards; all events if there is none."""
@@ -267,7 +266,8 @@ class EarlyEnd:
                     at = Position(ClusterTime.from_int(header.time))
                     if at >= self._least:
                         self.at = at
-                        return
+                        break
                 last = header.time
             held += len(event)
             yield pair
+        self.held = held

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +32,8 @@ def cut(window: Window, limits: WindowLimits) -> list[Window]:
 
 
 def finished(span: int, mib: float, seconds: float) -> Finished:
-    return Finished(window=Window(at(1000), at(1000 + span)), bytes=int(mib * MIB), took=timedelta(seconds=seconds))
+    window = Window(at(1000), at(1000 + span))
+    return Finished(window=window, asked=window, bytes=int(mib * MIB), took=timedelta(seconds=seconds))
 
 
 @given(windows, st.integers(1, 9), st.integers(1, 5))
@@ -71,7 +74,7 @@ def test_the_oplog_is_cut_as_long_as_nobody_knows_and_then_where_there_is_work_f
 
 
 def test_the_window_after_silence_reaches_through_it_and_the_ones_behind_are_as_before() -> None:
-    silent = Finished(window=Window(at(1000), at(1060)), bytes=0, took=timedelta(seconds=90), silent_until=at(5000))
+    silent = replace(finished(60, 0, 90), silent_until=at(5000))
     pace = Pace(seconds=60).after(silent, LIMITS)
     assert pace.end_of(at(1060), at(9000)) == at(5000)
     assert pace.end_of(at(1060), at(2000)) == at(2000)
@@ -101,17 +104,24 @@ def test_the_worked_example() -> None:
 
 def test_a_window_of_many_small_events_narrows_the_next() -> None:
     limits = WindowLimits(bytes=256 * MIB, events=1000)
-    many = Finished(window=Window(at(1000), at(1060)), bytes=10, events=2000, took=timedelta(seconds=1))
+    many = replace(finished(60, 0, 1), events=2000)
     assert Pace(seconds=60).after(many, limits).seconds == 30
+
+
+@pytest.mark.parametrize(("ended", "next_span"), [(1003, 12), (1015, 20), (1001, 4), (1000, 4), (1020, 4)])
+def test_slices_are_as_long_as_the_one_that_was_full(ended: int, next_span: int) -> None:
+    """Four of ten seconds. What those behind it read was dropped, and would be again: four slots took twice the time of two."""
+    asked = Window(at(1000), at(1040))
+    full = replace(finished(40, 20, 3), window=Window(asked.start, at(ended)), slices=4)
+    assert Pace(seconds=60).after(full, LIMITS).seconds == next_span
+    assert Pace(seconds=60).after(replace(full, slices=1), LIMITS).seconds == 60
+    assert Pace(seconds=60).after(replace(full, window=asked), LIMITS).seconds == 60
 
 
 def test_a_window_never_spans_more_than_its_limit_of_cluster_time() -> None:
     pace = Pace(seconds=60)
     for _ in range(9):
-        pace = pace.after(
-            Finished(window=Window(at(1000), at(1000 + pace.seconds)), bytes=0, took=timedelta(0)),
-            WindowLimits(seconds=3600),
-        )
+        pace = pace.after(finished(pace.seconds, 0, 0), WindowLimits(seconds=3600))
     assert pace.seconds == 3600
 
 

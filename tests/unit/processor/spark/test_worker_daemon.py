@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pyspark
 
 _LOOK = "; import os; print(len(os.listdir('/proc/self/task')), len(os.listdir('/proc/self/fd')))"
 
@@ -13,6 +17,17 @@ def test_what_workers_are_forked_with_starts_no_thread_opens_nothing_and_says_no
         for code in ("import processor.spark.worker_daemon", "pass")
     )
     assert ours == bare
+
+
+def test_modules_come_from_the_installed_packages_and_not_from_archives_where_each_start_compiles_them() -> None:
+    installed = Path(pyspark.__file__).parent
+    archives = sorted(map(str, installed.glob("python/lib/*.zip")))
+    assert len(archives) >= 2
+    look = "import processor.spark.worker_daemon, py4j, pyspark; print(py4j.__file__, pyspark.__file__)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*archives, ".", "elsewhere.zip"])}
+    command = [sys.executable, "-c", look]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == [str(installed.parent / name / "__init__.py") for name in ("py4j", "pyspark")]
 
 
 _SCRIPT = """

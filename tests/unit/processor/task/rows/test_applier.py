@@ -208,8 +208,8 @@ class TakesItsTime(RecordingWriter):
 
 @pytest.mark.parametrize(
     ("share", "settled", "overdue_after"),
-    [(1, False, 3.0), (1, True, 20.0), (2, False, 0.5)],
-    ids=["alone", "settled", "holds up another"],
+    [(1, False, 3.0), (1, True, 20.0), (2, False, 0.5), (2, True, 20.0)],
+    ids=["alone", "settled", "holds up another", "one of a divided window"],
 )
 def test_a_window_is_overdue_when_it_takes_too_long_or_one_table_holds_up_the_others(
     monkeypatch: pytest.MonkeyPatch, share: int, settled: bool, overdue_after: float

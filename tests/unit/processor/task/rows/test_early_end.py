@@ -31,6 +31,7 @@ def test_the_worked_example() -> None:
     early = EarlyEnd(Enough(bytes=1000, events=3), at(104, 0))
     assert taken(early, *_TIMES) == 4
     assert early.at == at(104, 1)
+    assert early.held == 40, "bytes"
 
 
 def test_a_window_that_holds_less_does_not_end_early() -> None:
@@ -49,7 +50,3 @@ def test_an_overdue_window_ends_after_its_first_cluster_time_at_the_earliest() -
     early = EarlyEnd(UNBOUNDED, START, lambda: True)
     assert taken(early, *_TIMES) == 1
     assert early.at == at(100, 2)
-
-
-def test_slices_share_what_a_window_may_hold() -> None:
-    assert Enough(bytes=100, events=2).shared(4) == Enough(bytes=25, events=1)
