@@ -14,13 +14,23 @@ ended before that place, by being emptied or by the table's end, it does not cou
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from sluice_client.cluster_time import ClusterTime
-from sluice_client.feed_reader import Copied, CopyBegins, DdlMessage, MessageGap, Rank, Round, Shown, StoredMessage
+from sluice_client.feed_reader import (
+    Copied,
+    CopyBegins,
+    DdlMessage,
+    MessageGap,
+    Rank,
+    Round,
+    Shown,
+    StoredMessage,
+    Watermark,
+)
 from sluice_client.pos import pos_after, pos_of, position_of
 from sluice_client.position import Position, TableId
 
@@ -51,6 +61,8 @@ class FeedHistory:
         """From where on changes fit the copies that are complete, by where they began."""
         self.views: set[str] = set()
         """They have no rows."""
+        self._ahead: dict[tuple[str, str, str], int] = {}
+        """The DDLs that no round has passed yet, each with its number."""
         self._start = ""
         """Where the changefeed begins."""
         self._created: dict[str, str] = {}
@@ -93,7 +105,10 @@ class FeedHistory:
             case "c":
                 self.copied[table][fields["start"]] = message.pos
             case "ddl":
-                self.ddls.setdefault((message.pos, str(fields["type"]), table), message)
+                key = message.pos, str(fields["type"]), table
+                if key not in self.ddls:
+                    self._ahead[key] = len(self.ddls)
+                    self.ddls[key] = message
                 self._take_ddl(fields, table, message.pos)
 
     def _take_ddl(self, fields: Mapping[str, Any], table: str, pos: str) -> None:
@@ -149,6 +164,16 @@ class FeedHistory:
         ends = self._emptied.get(table, ()), self._ended.get(table, ())
         return any(version < end <= at for some in ends for end in some)
 
+    def passed(self, mark: Watermark) -> None:
+        """No later round asks for what is before it."""
+        for pos, type, table in list(self._ahead):
+            if pos < pos_of(_at(mark, self._about((pos, type, table)))):
+                del self._ahead[pos, type, table]
+
+    def _about(self, ddl: tuple[str, str, str]) -> list[str]:
+        """Tables that a dropDatabase ends come to it together."""
+        return [ddl[2]] if ddl[2] else self.ddls[ddl].fields["ids"]
+
     def skimmed(self, round: Round) -> list[Shown]:
         """DDL and schemas."""
         return sorted(self._said(round))
@@ -158,9 +183,9 @@ class FeedHistory:
         return sorted([*self._said(round), *self._copies(round)])
 
     def _said(self, round: Round) -> Iterator[Shown]:
-        for number, ((pos, type, table), message) in enumerate(self.ddls.items()):
-            about = [table] if table else message.fields["ids"]
-            if _within(round, pos, *about):
+        for (pos, type, table), number in self._ahead.items():
+            message, about = self.ddls[pos, type, table], self._about((pos, type, table))
+            if _within(round, pos, about):
                 rank = Rank.EMPTIED if type == DdlMessage.EMPTIED else Rank.DDL
                 yield Shown(pos, rank, next(iter(about), ""), number, message)
                 if (table, pos) in self._anew:
@@ -168,7 +193,7 @@ class FeedHistory:
         for table, lives in self.lives.items():
             for life in lives:
                 first = life.begins[0]
-                if not life.created and (table, first) not in self._anew and _within(round, first, table):
+                if not life.created and (table, first) not in self._anew and _within(round, first, [table]):
                     yield Shown(first, Rank.SCHEMA, table, 0, self.schemas[table][first])
 
     def _schema_at(self, table: str, begins: StoredMessage) -> StoredMessage:
@@ -196,10 +221,13 @@ class FeedHistory:
         return begin in self._emptied.get(table, ()) or (schema is not None and "copy" in schema.fields)
 
 
-def _within(round: Round, pos: str, *tables: str) -> bool:
-    """Tables that a dropDatabase ends come to it together."""
-    before, now = (min(map(mark.of, map(TableId, tables)), default=mark.at) for mark in (round.before, round.now))
-    return pos_of(before) <= pos < pos_of(now)
+def _within(round: Round, pos: str, tables: Iterable[str]) -> bool:
+    return pos_of(_at(round.before, tables)) <= pos < pos_of(_at(round.now, tables))
+
+
+def _at(mark: Watermark, tables: Iterable[str]) -> Position:
+    """To where all of them have come."""
+    return min(map(mark.of, map(TableId, tables)), default=mark.at)
 
 
 def just_before(begin: str) -> str:

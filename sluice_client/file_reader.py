@@ -56,6 +56,7 @@ class Reader:
     def passed(self, mark: Watermark) -> None:
         """Everything before was shown."""
         self.mark = mark
+        self._directory.history.passed(mark)
         for table in list(self._directory.ranges.keys() | self._directory.copies.keys()):
             self._directory.forget(table, mark.of(table))
 

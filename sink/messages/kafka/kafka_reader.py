@@ -115,6 +115,7 @@ class KafkaReader:
             self._collected = self._collect(round.now)
         yield from merge(self._history.shown(round), self._rows_of(round))
         self.mark = round.now
+        self._history.passed(self.mark)
         behind = {str(table): _limits(at) for table, at in round.now.behind.items()}
         self._held.forget(*_limits(round.now.at), behind)
 

@@ -1,4 +1,4 @@
-"""Messages are those that the real consumers have accepted (`tests/e2e/sinks/test_real_consumers.py`)."""
+"""Messages are those that the real consumers have accepted (`tests/e2e/sinks/test_consumers.py`)."""
 
 from __future__ import annotations
 
