@@ -105,7 +105,7 @@ _TELLING = 0.01
 def sample_of(
     configuration: Configuration, capture: Capture, tables: Sequence[TableSchema], *, seconds: float = _SECONDS
 ) -> CopySample:
-    """Takes twice the seconds at most, and the time of a `collStats` for each table."""
+    """Takes twice the seconds at most, and the time of a `dataSize` for each table."""
     names = [table.name for table in tables if table.kind is not TableKind.VIEW]
     uri = expanded(configuration.source)
     if capture is Capture.SHARD_OPLOGS:

@@ -195,7 +195,15 @@ _NAMESPACE_NOT_FOUND = 26
 
 
 def table_size(client: Client, name: TableName) -> TableSize:
-    """After an unclean shutdown a server's counters may be off a little."""
+    """After an unclean shutdown a server's counters may be off a little. `collStats` gathers much more, and takes ten times as long."""
+    try:
+        found = read_command(client, name.db, {"dataSize": str(name), "estimate": True})
+    except OperationFailure:  # a time series by its own name, or a table that a router's shards share
+        return _size_by_statistics(client, name)
+    return TableSize(documents=int(found["numObjects"]), bytes=int(found["size"]))
+
+
+def _size_by_statistics(client: Client, name: TableName) -> TableSize:
     try:
         stats = read_command(client, name.db, {"collStats": name.coll})
     except OperationFailure as error:

@@ -140,7 +140,8 @@ class MongoDdlApplier:
         if isinstance(ddl, ShardTable) and (found := self._sharded(ddl, target, before)) is not None:
             return found
         self._check_possible(ddl, before)
-        now = self._look(names_of(ddl))
+        absent = isinstance(ddl, CreateTable) and before.tables.get(ddl.name) is None
+        now = before if absent else self._look(names_of(ddl))  # a create says by itself that the table is there
         if effect(ddl, before, now, self.ttl) is not DdlEffect.ABSENT:
             now = self.observe(names_of(ddl))
         while (found := effect(ddl, before, now, self.ttl)) is DdlEffect.ABSENT:

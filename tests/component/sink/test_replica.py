@@ -134,7 +134,7 @@ def _in_folder(path: Path, parts: int) -> Messages:
 _EACH = [pytest.param(where, n, 1, marks=pytest.mark.soak) for where in ("files", "topics") for n in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize(("where", "parts", "every"), [("files", 2, 17), ("topics", 4, 61), *_EACH])
+@pytest.mark.parametrize(("where", "parts", "every"), [("files", 2, 17), ("topics", 4, 89), *_EACH])
 def test_a_reader_that_was_killed_goes_on(
     request: pytest.FixtureRequest,
     tmp_path: Path,
