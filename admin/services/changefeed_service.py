@@ -176,8 +176,8 @@ class ChangefeedService(ChangefeedServiceServicer):
 
     @admits(Access.VIEWER)
     def ListSyncPoints(self, request: pb.ListSyncPointsRequest, call: AdmittedCall) -> pb.ListSyncPointsResponse:
-        info, _ = self._store.read(ChangefeedId(request.id))
-        return pb.ListSyncPointsResponse(points=sync_points.listed(info.configuration, request.most))
+        known = self._reader.changefeed(ChangefeedId(request.id))
+        return pb.ListSyncPointsResponse(points=sync_points.listed(known, request.most))
 
     @admits(Access.OPERATOR)
     def MakeSyncPoint(self, request: pb.MakeSyncPointRequest, call: AdmittedCall) -> pb.MakeSyncPointResponse:

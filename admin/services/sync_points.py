@@ -1,4 +1,4 @@
-"""`listed`, `made`: the sync points of a changefeed, as the target has them, and one that a user wants now."""
+"""`listed`, `named`, `made`: the sync points of a changefeed, as the target has them, and one that a user wants now."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from admin.cluster_reader import ClusterReader
 from admin.services.changefeed_messages import sync_point
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.config.configuration import Configuration
-from changefeed.errors import RetryableError, WrongState
+from changefeed.errors import NotFoundError, RetryableError, WrongState
 from changefeed.records.requests import ChangefeedId
-from changefeed.records.sync_point import SyncPoints
+from changefeed.records.sync_point import SyncPoint, SyncPoints
 from credentials.secrets import expanded
-from sink.mongodb.connection import connect
+from owner.etcd_view import OwnerView
+from sink.mongodb.connection import Client, connect
 from sink.mongodb.sync_marks import readable_for, stored_points
 
-_MOST = 100
+_MOST, _MOST_NAMED = 100, 10_000
 _ANSWER_SECONDS, _LOOK_EVERY = 20.0, 0.05
 
 
@@ -28,12 +29,39 @@ def check_has_some(configuration: Configuration) -> None:
         )
 
 
-def listed(configuration: Configuration, most: int) -> Iterable[pb.SyncPoint]:
-    check_has_some(configuration)
-    with closing(connect(expanded(configuration.sink))) as client:
+def listed(known: OwnerView, most: int) -> Iterable[pb.SyncPoint]:
+    with _target_of(known) as client:
         history = readable_for(client)
-        for point in stored_points(client, configuration.id, most or _MOST):
+        for point in known_points(known, client, most or _MOST):
             yield sync_point(point, history)
+
+
+def named(known: OwnerView, text: str) -> SyncPoint:
+    """`latest`, or the source's time of one."""
+    with _target_of(known) as client:
+        points = known_points(known, client, 1 if text == "latest" else _MOST_NAMED)
+    found = [point for point in points if text in ("latest", str(point.source), str(point.source.seconds))]
+    if not found:
+        id = known.info.configuration.id
+        raise NotFoundError(
+            f"changefeed {id!r} has no sync point {text}; `sluice changefeed sync-points {id}` lists them, `sync-now {id}` makes one"
+        )
+    return found[0]
+
+
+def known_points(known: OwnerView, client: Client, most: int) -> list[SyncPoint]:
+    """The newest first. The owner tells etcd of a point, and so its user, before its record is in the target."""
+    stored = stored_points(client, known.info.configuration.id, most)
+    if known.sync.newest is None:
+        return stored
+    points = {point.source: point for point in (known.sync.newest, *stored)}
+    return [points[ts] for ts in sorted(points, reverse=True)][:most]
+
+
+def _target_of(known: OwnerView) -> closing[Client]:
+    configuration = known.info.configuration
+    check_has_some(configuration)
+    return closing(connect(expanded(configuration.sink)))
 
 
 def made(id: ChangefeedId, before: SyncPoints, reader: ClusterReader, rev: int) -> pb.SyncPoint:

@@ -11,9 +11,8 @@ from uuid import uuid4
 
 from admin.cluster_reader import ClusterReader, follows, tables_of
 from admin.desired.desired_store import DesiredStore
-from admin.services.sync_points import check_has_some
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import NotFoundError, WrongState
+from changefeed.errors import WrongState
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId, RepairRequest
 from changefeed.records.sync_point import SyncPoint
@@ -21,7 +20,6 @@ from changefeed.table import TableId, TableSchema
 from owner.decision.sync_hold import place_of
 from owner.etcd_view import OwnerView
 from schema_store.store import SchemaStore
-from sink.mongodb.sync_marks import stored_points_of
 from verify.at_point import AtPoint
 from verify.comparison import Passed
 
@@ -131,22 +129,6 @@ def parts(keys: Sequence[bytes]) -> Iterator[list[bytes]]:
         size += len(key)
     if part:
         yield part
-
-
-_MOST_POINTS = 10_000
-
-
-def named_point(reader: ClusterReader, id: ChangefeedId, text: str) -> SyncPoint:
-    """One that the target has the record of: `latest`, or the source's time of one."""
-    configuration = reader.changefeed(id).info.configuration
-    check_has_some(configuration)
-    points = stored_points_of(configuration.sink, id, 1 if text == "latest" else _MOST_POINTS)
-    found = [point for point in points if text in ("latest", str(point.source), str(point.source.seconds))]
-    if not found:
-        raise NotFoundError(
-            f"changefeed {id!r} has no sync point {text}; `sluice changefeed sync-points {id}` lists them, `sync-now {id}` makes one"
-        )
-    return found[0]
 
 
 def known_tables(reader: ClusterReader, id: ChangefeedId) -> tuple[TableSchema, ...]:

@@ -13,10 +13,11 @@ from typing import TypeAlias
 from admin.access import Access, Guard
 from admin.cluster_reader import ClusterReader, follows
 from admin.desired.desired_store import DesiredStore
+from admin.services import sync_points
 from admin.services.changefeed_messages import alike
 from admin.services.point_repair import PointRepair, compared_again
 from admin.services.rpc import AdmittedCall, admits
-from admin.services.verified_changefeed import EtcdCheckpoints, RepairRequests, at_point, known_tables, named_point
+from admin.services.verified_changefeed import EtcdCheckpoints, RepairRequests, at_point, known_tables
 from admin.stubs.sluice.admin.v1 import verify_pb2 as pb
 from admin.stubs.sluice.admin.v1.verify_pb2_grpc import VerifyServiceServicer
 from changefeed.config.tables.pattern import TablePattern
@@ -75,7 +76,7 @@ class VerifyService(VerifyServiceServicer):
                 f"changefeed {id!r} is {state}, and rows are repaired by the nodes that replicate their tables: resume the changefeed, then "
                 "repair; without --repair the two sides are only compared"
             )
-        at = at_point(self._reader, id, named_point(self._reader, id, request.at)) if request.at else None
+        at = at_point(self._reader, id, sync_points.named(known, request.at)) if request.at else None
         if not self._free.acquire(blocking=False):
             raise RetryableError(f"this node already runs {_MOST} verifications; try again later, or ask another node")
         stop = threading.Event()

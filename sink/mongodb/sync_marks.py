@@ -10,7 +10,6 @@ never touches a record that is done, so one that an old owner sends late changes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,12 +19,10 @@ from bson.codec_options import CodecOptions
 from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.config.uri import ConnectionUri
 from changefeed.errors import FencedError, SinkRefused, SinkUnavailable
 from changefeed.records.sync_point import ComparedPart, ExceptedTable, PartResult, SyncPoint
 from changefeed.table import TableId, TableName
-from credentials.secrets import expanded
-from sink.mongodb.connection import Client, Clients, connect, present
+from sink.mongodb.connection import Client, Clients, present
 from sink.mongodb.letters.dead_letter import beginning_with, ids_of
 from sink.mongodb.rows.rows_ahead import ROWS_AHEAD
 from sink.mongodb.target_errors import translated
@@ -139,11 +136,6 @@ def stored_points(client: Client, changefeed: str, most: int) -> list[SyncPoint]
         points = client.get_database(SYNC_POINTS.db, codec_options=_READ)[SYNC_POINTS.coll]
         found = points.find({"_id": beginning_with(f"{changefeed}/"), "done": True}).sort("_id", -1).limit(most)
         return [_point(each) for each in found]
-
-
-def stored_points_of(sink: ConnectionUri, changefeed: str, most: int) -> list[SyncPoint]:
-    with closing(connect(expanded(sink))) as client:
-        return stored_points(client, changefeed, most)
 
 
 def _point(stored: Mapping[str, Any]) -> SyncPoint:
