@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -48,19 +47,20 @@ class Consumer:
     """How often the sum was whole."""
     _times: dict[tuple[str, int], str] = field(default_factory=dict)
 
-    def take(self, messages: Iterable[Message], copied_until: Mapping[str, str]) -> None:
-        """In any order, with repeats. `copied_until`: the last position of each table's copied documents."""
+    def take(self, messages: Iterable[Message]) -> None:
+        """In any order, with repeats."""
         for time, of_time in groupby(_once(messages, self.wrong), key=lambda each: each["pos"][:_DIGITS_OF_A_TIME]):
             for message in of_time:
                 self._take(message)
-            for id, table in self.tables.items():
-                if table.copying and copied_until.get(id, "")[:_DIGITS_OF_A_TIME] <= time:
-                    table.copying = False
             self._add_up(time)
 
     @property
     def by_name(self) -> dict[str, MadeTable]:
         return {table.name: table for table in self.tables.values()}
+
+    @property
+    def copying(self) -> list[str]:
+        return [table.name for table in self.tables.values() if table.copying]
 
     def _take(self, message: Message) -> None:
         match message["op"], message.get("type"):
@@ -71,6 +71,9 @@ class Consumer:
                 )
             case "ddl", kind:
                 self._ddl(str(kind), message)
+            case "c", _:
+                if (table := self.tables.get(message["id"])) is not None and message["start"] >= table.begun:
+                    table.copying = False
             case _:
                 self._row(message)
 
@@ -141,11 +144,12 @@ def _updated(row: Message, update: Message) -> Message:
 
 
 def _once(messages: Iterable[Message], wrong: list[str]) -> Iterator[Message]:
-    """In the order of the positions. A repeat is a message that was there before, and no two changes have one position."""
-    seen: dict[tuple[str, int], Message] = {}
+    """In the order of the positions. A repeat is a message that was there before, and no two changes have one position, but for tables that one DDL empties."""
+    seen: dict[tuple[str, int, str], Message] = {}
     for message in sorted(messages, key=lambda each: (each["pos"], _rank(each), str(each.get("key")))):
         if message["op"] in _CHANGES or message["op"] == "ddl":
-            before = seen.setdefault((message["pos"], _rank(message)), message)
+            emptied = message["id"] if message.get("type") == "recopy" else ""
+            before = seen.setdefault((message["pos"], _rank(message), emptied), message)
             if before is not message:
                 if before != message:
                     wrong.append(f"one position: {before}, {message}")
@@ -157,45 +161,28 @@ def _rank(message: Message) -> int:
     """A DDL that empties a table, as it came into its copy, is told of that before itself."""
     if message["op"] == "ddl":
         return 0 if message["type"] == "recopy" else 2
-    return {"b": 1, "r": 4}.get(message["op"], 3)
-
-
-@dataclass(frozen=True)
-class Found:
-    """`whole`: no document was copied behind the mark, at which its table is not known then."""
-
-    before_mark: list[Message]
-    whole: bool
-
-    @property
-    def copied_until(self) -> dict[str, str]:
-        last: dict[str, str] = defaultdict(str)
-        for message in self.before_mark:
-            if message["op"] == "r":
-                last[message["id"]] = max(last[message["id"]], message["pos"])
-        return last
+    return {"b": 1, "r": 4, "c": 5}.get(message["op"], 3)
 
 
 def in_directory(directory: Path) -> Iterator[str]:
-    """What commits name, DDL and schemas."""
+    """What commits name, DDL, schemas, and ends of copies."""
     manifests = [json.loads(path.read_text()) for path in directory.glob("log/*/*/*.json")]
     receipts = [file for each in manifests for file in each["files"]]
     receipts += [file for each in manifests for copy in each["copies"] for file in copy["files"]]
     for name in {each["name"] for each in receipts}:
         yield from gzip.decompress((directory / name).read_bytes()).decode().splitlines()
-    for folder in ("ddl", "schema"):
+    for folder in ("ddl", "schema", "copied"):
         yield from (path.read_text() for path in directory.glob(f"{folder}/**/*.json"))
 
 
-def found(lines: Iterable[str], mark: str) -> Found:
+def found(lines: Iterable[str], mark: str) -> list[Message]:
     """Everything before the mark. Of the schemas of a table, the first one, if no create begins it."""
     messages = [json_util.loads(line, json_options=_EXACT) for line in lines]
-    messages = [each for each in messages if each["op"] in "biuRdr" or each["op"] == "ddl"]
+    messages = [each for each in messages if each["op"] in "bciuRdr" or each["op"] == "ddl"]
     created = {each["id"] for each in messages if each.get("type") == "create"}
     first: dict[str, Message] = {}
     for each in messages:
         if each["op"] == "b" and each["pos"] <= first.get(each["id"], each)["pos"]:
             first[each["id"]] = each
     begun = [each for id, each in first.items() if id not in created]
-    whole = all(each["pos"] < mark for each in messages if each["op"] == "r")
-    return Found([each for each in [*begun, *(it for it in messages if it["op"] != "b")] if each["pos"] < mark], whole)
+    return [each for each in [*begun, *(it for it in messages if it["op"] != "b")] if each["pos"] < mark]

@@ -62,17 +62,20 @@ class MessageSite(Site):
 
     def until_equal(self) -> None:
         self.until_written()
-        until(lambda: found(self.lines(), self.mark()).whole, "a watermark behind all copies", self.mark)
+        until(self._copied, "the ends of all copies before a watermark", lambda: f"{self._consumer.copying}")
         owned = content(self.cluster)
         assert sum(row["balance"] for row in owned[BANK].values()) == ACCOUNTS * BALANCE, "at the source itself"
-        messages = found(self.lines(), self.mark())
-        self._consumer = Consumer(BANK, ACCOUNTS * BALANCE)
-        self._consumer.take(messages.before_mark, messages.copied_until)
         assert self._consumer.wrong == []
         made = self._consumer.by_name
         assert not difference("rows", {name: table.rows for name, table in made.items()}, owned)
         assert not difference("indexes", {name: table.indexes for name, table in made.items()}, indexes(self.cluster))
-        log.info("%s messages, %s whole sums", len(messages.before_mark), self._consumer.added_up)
+        log.info("%s whole sums", self._consumer.added_up)
+
+    def _copied(self) -> bool:
+        """Whether everything is there of all tables that have not ended."""
+        self._consumer = Consumer(BANK, ACCOUNTS * BALANCE)
+        self._consumer.take(found(self.lines(), self.mark()))
+        return not self._consumer.copying
 
     def add_up(self) -> None:
         assert self._consumer.added_up
