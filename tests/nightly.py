@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.table import Table
 
+from devstack.mongodb.release import VERSIONS
 from tests.house import PRODUCT, ROOT
 
 _LOGS = ROOT / ".nightly"
@@ -46,15 +47,16 @@ def main() -> int:
     parser.add_argument("rows", nargs="*", help="those to run, instead of all that do not hold")
     parser.add_argument("--table", action="store_true", help="run nothing")
     given = parser.parse_args()
-    if unknown := [row for row in given.rows if row not in _commands()]:
+    if unknown := [name for name in given.rows if not _rows_of(name)]:
         parser.error(f"no row {', '.join(unknown)}; there are {', '.join(_commands())}")
+    chosen = [row for name in given.rows for row in _rows_of(name)]
     runs = _kept()
     if not given.table:
         if _changed("HEAD"):
             sys.exit(
                 "the product has changes that are not committed: commit them first, since each row names its commit"
             )
-        for row in given.rows or [row for row in _commands() if not _holds(runs.get(row))]:
+        for row in chosen or [row for row in _commands() if not _holds(runs.get(row))]:
             runs = {**_kept(), row: _run(row)}
             _keep(runs)
     Console(width=None if sys.stdout.isatty() else _WIDTH).print(_table(runs))
@@ -62,18 +64,28 @@ def main() -> int:
 
 
 def _commands() -> Mapping[str, str]:
-    """The seeds of each day are others."""
+    """The seeds of each day are others. What takes hours has several rows."""
     return {
         "soak": "make soak",
         "failover": "make failover",
-        "sinks": "make sinks",
+        **{f"sinks-{part}": f"make sinks PART={part}" for part in ("steps", "steps_of_a_cluster", "consumers")},
         "kubernetes": "make kubernetes",
-        "versions": "make versions",
+        **{f"versions-{version}": f"make versions PART=components NAMES={version}" for version in VERSIONS},
+        "versions-pairs": "make versions PART=pairs",
         "chaos": f"make chaos SEED={datetime.now(UTC):%j}",
-        "simulate": f"make simulate SEEDS=10000 FIRST={datetime.now(UTC):%y%m%d}0000",
+        **{f"simulate-{part + 1}": _simulate(part * 2500) for part in range(4)},
         "planted": "make planted",
         "mutants": "make mutants",
     }
+
+
+def _rows_of(name: str) -> list[str]:
+    """`simulate` is all its parts."""
+    return [row for row in _commands() if name in (row, row.split("-")[0])]
+
+
+def _simulate(first: int) -> str:
+    return f"make simulate SEEDS=2500 FIRST={datetime.now(UTC):%y%m%d}{first:04}"
 
 
 def _run(row: str) -> Run:

@@ -37,6 +37,7 @@ _VOLATILE = (
     (r"(?m)[ \t]+", " "),
     (r"(?m) $", ""),
     (r"TIME TIME \d+ ", "TIME TIME TRIES "),
+    (r"(?m)(^at TIME, SECONDS left\n)+", r"\1"),
 )
 _LOOKS = re.compile(r"sluice (changefeed|table|ddl) (list|rejected)|sorted\(copy|copy\.\w+\.find_one\((?!.*session)")
 

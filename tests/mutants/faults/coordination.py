@@ -29,6 +29,7 @@ COORDINATION = (
         "a transaction may have more bytes than etcd takes",
         "if batch and (len(batch) + len(group) > MAX_TXN_OPS or size + cost > most_bytes):",
         "if batch and len(batch) + len(group) > MAX_TXN_OPS:",
+        tests=("tests/unit/coordination/test_fenced.py",),
     ),
     Fault(
         "a session is counted from the answer to its keep-alive",

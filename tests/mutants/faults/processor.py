@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.fault import Fault, Seeds
+from tests.mutants.fault import Fault
 
 PROCESSOR = (
     Fault(
@@ -179,13 +179,23 @@ PROCESSOR = (
     ),
     Fault(
         "a window ends early before the place that it has to reach",
-        "                    if at >= self._least:\n                        self.at = at\n                        return\n",
-        "                    self.at = at\n                    return\n",
+        "                    if at >= self._least:\n                        self.at = at\n                        break\n",
+        "                    self.at = at\n                    break\n",
     ),
     Fault(
         "the last rows of a window are not settled",
         "        self.flush()\n        self.outcome.rows.add(self._run.settle())",
         "        self.flush()\n        self._run.settle()",
+    ),
+    Fault(
+        "slices behind a full one are as long as before",
+        "finished.slices * max(1, span_seconds(finished.window) % of_a_slice)",
+        "finished.slices * of_a_slice",
+    ),
+    Fault(
+        "a bucket of a divided window is held up by one table",
+        "(LONGEST_SETTLED_SECONDS, inf) if use.settled",
+        "(LONGEST_SETTLED_SECONDS, HELD_UP_SECONDS) if use.settled",
     ),
     Fault(
         "a task does not wait for its last batch",
@@ -223,7 +233,7 @@ PROCESSOR = (
         "an index behind a refused one counts as begun",
         "takewhile(lambda record: record.refused is None, to_come)",
         "(record for record in to_come if record.refused is None)",
-        tests=(Seeds(count=1, first=3, options=("kept",)),),
+        tests=("tests/unit/processor/copy/test_copy_inputs.py",),
     ),
     Fault(
         "a copy is built on before the barrier has passed its chunks",

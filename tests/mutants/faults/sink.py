@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.fault import Fault, Seeds
+from tests.mutants.fault import Fault
 
 _CONCERNS = "tests/unit/sink/mongodb/test_write_concerns.py"
 _COMMANDER = (_CONCERNS, "tests/component/sink/mongodb/test_commander.py")
@@ -145,7 +145,7 @@ SINK = (
         "a new field is set where it is already",
         '    where = {name: {"$exists": False} for name in update.absent}\n',
         "    where: dict[str, Any] = {}\n",
-        tests=("tests/component/sink/mongodb/rows/test_deep_updates.py",),
+        tests=("tests/unit/sink/mongodb/rows/test_bulk_command.py",),
     ),
     Fault(
         "what a replay skipped makes no table unsettled",
@@ -169,7 +169,7 @@ SINK = (
         "rows do not wait for the majority",
         '_MAJORITY = {"w": "majority"}\n_NO_UPDATE =',
         '_MAJORITY = {"w": 1}\n_NO_UPDATE =',
-        tests=("tests/unit/sink/mongodb/rows/test_bulk_command.py", Seeds(count=12)),
+        tests=("tests/unit/sink/mongodb/rows/test_bulk_command.py",),
     ),
     Fault(
         "copied documents do not wait for the majority",
@@ -452,6 +452,7 @@ SINK = (
         "what is written after an attempt that was given up has its names",
         "self._open, self._written, self._attempt = None, [], secrets.token_hex(12)",
         "self._open, self._written = None, []",
+        tests=("tests/component/sink/files/test_hive_layout.py",),
     ),
     Fault(
         "a mark that comes late changes a sync point that is done",

@@ -45,6 +45,8 @@ _LEAST = 1e-6
 """The shortest wait: the clock must move, however the offsets of two clocks are rounded."""
 
 _machine: Machine | None = None
+_home = 0
+"""The thread in which it runs."""
 
 
 def machine() -> Machine:
@@ -64,7 +66,11 @@ def monotonic() -> float:
 
 
 def sleep(seconds: float) -> None:
-    machine().sleep(seconds)
+    """A thread that an earlier test has left in a module of the product (such as a stall watch) sleeps in real time."""
+    if real_threading.get_ident() == _home:
+        machine().sleep(seconds)
+    else:
+        real_time.sleep(seconds)
 
 
 class Waiters:
@@ -363,8 +369,8 @@ def _defaults(modules: int) -> list[tuple[dict[str, Any], dict[str, object]]]:
 @contextmanager
 def installed(run: Machine) -> Iterator[None]:
     """Everything in the product that uses a clock, a thread or randomness gets the machine's."""
-    global _machine  # noqa: PLW0603  # one run at a time in a process; modules can be patched only globally
-    _machine = run
+    global _machine, _home  # noqa: PLW0603  # one run at a time in a process; modules can be patched only globally
+    _machine, _home = run, real_threading.get_ident()
     log_configuration = structlog.get_config()
     structlog.configure(processors=[_log_into(run.note)], cache_logger_on_first_use=False)
     with ExitStack() as stack:

@@ -506,7 +506,7 @@ class Judge:
     def lost(self) -> bool:
         """Whether it stopped because the oplog has lost needed events, and this is true."""
         status, needed = self._status, self.needed
-        if any(map(self.is_lost, self._etcd.stragglers)):
+        if any(map(self.is_lost, self._etcd.stragglers)) or self._never_looked_up():
             return True
         if status is None or status.lifecycle.error is None or status.lifecycle.error.code != HistoryLost.code:
             return False
@@ -517,6 +517,15 @@ class Judge:
         straggler, _ = self._etcd.stragglers[life]
         begin, error = self._source.begin_of_transactions(placed(straggler.at).ts), straggler.error
         return error is not None and error.code == HistoryLost.code and self._source.has_lost(begin)
+
+    def _never_looked_up(self) -> bool:
+        """Whether a rename brought in a table whose definition of then cannot be known any more, its DDL says so, and this is true. The rest has
+        arrived.
+        """
+        return self.rest_arrived and any(
+            record.event.type is DdlType.UNKNOWN and "oplog" in record.note and self._source.has_lost(placed(at).ts)
+            for at, record in self._etcd.open_ddls
+        )
 
     @property
     def diverged(self) -> bool:

@@ -103,6 +103,6 @@ UNIQUE_BUGS: Mapping[str, Bug] = {
 }
 FULL_BUGS: Mapping[str, Bug] = {
     "an insert comes before the delete of a capped table": Bug(
-        _an_insert_comes_before_the_delete_of_a_capped_table, 3, full=True, faults=False
+        _an_insert_comes_before_the_delete_of_a_capped_table, 6, full=True, faults=False
     ),
 }

@@ -283,11 +283,9 @@ class Database:
                 reply = self._get_more(body)
             case "find":
                 reply = self._find(body)
-            case "collStats":
-                count_ = (
-                    len(server.tables[name].rows) if (name := TableName(self._db, body[verb])) in server.tables else 0
-                )
-                reply = {"count": count_, "size": count_ * (40 << 20)}
+            case "dataSize":
+                count_ = len(server.tables[name].rows) if (name := TableName.parse(body[verb])) in server.tables else 0
+                reply = {"numObjects": count_, "size": count_ * (40 << 20)}
             case "splitVector":
                 reply = _split(server, TableName.parse(body[verb]))
             case "killCursors":

@@ -134,14 +134,15 @@ def moved(tables: Sequence[TableId], increment: int) -> dict[TableId, AssignedTa
 
 
 def test_whole_hand_overs_fit_into_each_transaction(owner: Owner) -> None:
-    """One part has a single entry, all others have two."""
+    """One part has a single entry, all others have two, which no transaction divides."""
     alone, *others = sorted(MANY, key=part_of)
     before = {N1: Assignment(tables=moved(MANY, 1), leaving=frozenset(others))}
     owner.writer.schedule({}, before)
     moves = [Assign(table, N2, AssignedTable(start=at(7)), taken_from=N1) for table in others]
-    owner.client.most = 0
+    owner.client.most, owner.since = 0, owner.server.revision
     owner.writer.schedule(before, assignments_after(before, [Withdraw(alone, N1), *moves]))
     assert owner.client.most <= MAX_TXN_OPS
+    assert all(state.homes == MANY for state in owner.found())
 
 
 def test_a_gate_opens_when_its_ddl_is_durable(owner: Owner) -> None:

@@ -313,6 +313,8 @@ def test_a_table_keeps_its_id_when_its_rows_get_another_uuid() -> None:
     assert named(renamed, "shop.b", 8) == A
     assert renamed.by_uuid() == {B: A}
     assert versions.apply(ddl(5, DdlType.NEW_UUID, "shop.a", A, uuid=B)).by_uuid() == {B: A}
+    again = versions.apply(ddl(6, DdlType.NEW_UUID, "shop.a", A, uuid=C))
+    assert again.by_uuid() == again.gc(at(9)).merged().by_uuid() == {B: A, C: A}
     assert SchemaVersions.of([base(A, "shop.a")]).by_uuid() == {}
     folded = versions.gc(at(9)).merged()
     assert folded.by_uuid() == {B: A}

@@ -101,10 +101,10 @@ class ShardDatabase(Database):
                     self._client.travel()
                     found = [each for each in self._listed() if matches(body.get("filter", {}), each)]
                     return {"cursor": {"firstBatch": found, "id": 0}}
-                case "collStats":
+                case "dataSize":
                     self._client.travel()
-                    documents = self._documents(TableName(self._db, body["collStats"]))
-                    return {"count": documents, "size": documents * (40 << 20)}
+                    documents = self._documents(TableName.parse(body["dataSize"]))
+                    return {"numObjects": documents, "size": documents * (40 << 20)}
                 case _:
                     return super().command(body, session=session, **options)
 
@@ -162,9 +162,7 @@ class ShardDatabase(Database):
 
     def _documents(self, name: TableName) -> int:
         local = self._client.shard.collections.get(name)
-        if local is None:
-            raise failure(26, "ns not found")
-        return len(local.orphans) + len(self._owned_now(local))
+        return len(local.orphans) + len(self._owned_now(local)) if local is not None else 0
 
     def _owned_now(self, local: Local) -> Mapping[Any, Row]:
         table = self._client.cluster.table_of(local.uuid)

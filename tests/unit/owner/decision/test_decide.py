@@ -183,6 +183,13 @@ def test_a_ddl_is_recorded_before_the_barrier_passes_it() -> None:
     assert barrier_of(decision).held == {A: at(11)}
 
 
+def test_the_checkpoint_of_before_is_kept_while_a_table_is_behind_it() -> None:
+    """Of a table that begins there, or whose new node has not reported yet."""
+    feed = Feed(table(A, "a"))
+    feed.status = replace(feed.status, checkpoint=at(9))
+    assert status_of(feed.decide(places={A: at(7)})).checkpoint == at(9)
+
+
 def test_a_ddl_is_not_lost_when_the_owner_dies_after_the_checkpoint_reached_it() -> None:
     """Only the DDL's record remains; the watch of the next owner begins past it."""
     feed = Feed(table(A, "a"))
