@@ -5,7 +5,7 @@
     python -m tests.nightly --table     only prints the table
 
 `tests/nightly.json` keeps the newest run of each row, with its commit, so that a night may have several sittings on several machines. A row
-holds as long as the product is as it was at that commit. What a row printed stands in `.nightly/`.
+holds as long as the product is as it was, which its digest tells: a commit may be squashed or rebased. What a row printed stands in `.nightly/`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 
 from rich.console import Console
 from rich.table import Table
@@ -35,6 +36,7 @@ _WIDTH = 120
 class Run:
     command: str
     commit: str
+    product: str
     began_at: str
     minutes: float
     passed: bool
@@ -50,17 +52,17 @@ def main() -> int:
     if unknown := [name for name in given.rows if not _rows_of(name)]:
         parser.error(f"no row {', '.join(unknown)}; there are {', '.join(_commands())}")
     chosen = [row for name in given.rows for row in _rows_of(name)]
-    runs = _kept()
+    runs, product = _kept(), _product()
     if not given.table:
-        if _changed("HEAD"):
+        if _edited():
             sys.exit(
                 "the product has changes that are not committed: commit them first, since each row names its commit"
             )
-        for row in chosen or [row for row in _commands() if not _holds(runs.get(row))]:
+        for row in chosen or [row for row in _commands() if not _holds(runs.get(row), product)]:
             runs = {**_kept(), row: _run(row)}
             _keep(runs)
-    Console(width=None if sys.stdout.isatty() else _WIDTH).print(_table(runs))
-    return 0 if all(_holds(runs.get(row)) for row in _commands()) else 1
+    Console(width=None if sys.stdout.isatty() else _WIDTH).print(_table(runs, product))
+    return 0 if all(_holds(runs.get(row), product) for row in _commands()) else 1
 
 
 def _commands() -> Mapping[str, str]:
@@ -89,7 +91,7 @@ def _simulate(first: int) -> str:
 
 
 def _run(row: str) -> Run:
-    command, commit = _commands()[row], _git("rev-parse", "--short", "HEAD")
+    command, commit, product = _commands()[row], _git("rev-parse", "--short", "HEAD"), _product()
     log = _LOGS / f"{row}.log"
     print(f"{row}: {command} > {log.relative_to(ROOT)}", flush=True)
     _LOGS.mkdir(exist_ok=True)
@@ -99,8 +101,9 @@ def _run(row: str) -> Run:
             command.split(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False
         ).returncode
     minutes = round((time.monotonic() - began) / 60, 1)
-    passed = code == 0 and not _changed(commit)  # what was edited meanwhile is of no commit
-    return Run(command=command, commit=commit, began_at=f"{began_at:%Y-%m-%d %H:%M}", minutes=minutes, passed=passed)
+    passed = code == 0 and _product() == product and not _edited()  # what was edited meanwhile is of no commit
+    at = f"{began_at:%Y-%m-%d %H:%M}"
+    return Run(command=command, commit=commit, product=product, began_at=at, minutes=minutes, passed=passed)
 
 
 def _kept() -> dict[str, Run]:
@@ -115,30 +118,29 @@ def _keep(runs: Mapping[str, Run]) -> None:
     written.replace(_KEPT)
 
 
-def _holds(run: Run | None) -> bool:
-    return run is not None and run.passed and not _changed(run.commit)
+def _holds(run: Run | None, product: str) -> bool:
+    return run is not None and run.passed and run.product == product
 
 
-def _changed(since: str) -> bool:
-    """Whether the product differs from that commit's. An unknown commit counts as another product."""
-    return (
-        subprocess.run(
-            ("git", "diff", "--quiet", since, "--", *_SHIPPED), cwd=ROOT, check=False, stderr=subprocess.DEVNULL
-        ).returncode
-        != 0
-    )
+def _product() -> str:
+    """Of the product as it is committed."""
+    return sha256(_git("ls-tree", "HEAD", "--", *_SHIPPED).encode()).hexdigest()[:12]
+
+
+def _edited() -> bool:
+    return bool(_git("status", "--porcelain", "--untracked-files=no", "--", *_SHIPPED))
 
 
 def _git(*arguments: str) -> str:
     return subprocess.run(("git", *arguments), cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _table(runs: Mapping[str, Run]) -> Table:
+def _table(runs: Mapping[str, Run], product: str) -> Table:
     table = Table("what", "on commit", "began (UTC)", "minutes", "result")
     for row in _commands():
         if run := runs.get(row):
             result = ("passed" if run.passed else "FAILED") + (
-                ", the product has changed since" if _changed(run.commit) else ""
+                ", the product has changed since" if run.product != product else ""
             )
             table.add_row(run.command, run.commit, run.began_at, f"{run.minutes:g}", result)
         else:
