@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _commands() -> Mapping[str, str]:
-    """The seeds of each day are others. What takes hours has several rows."""
+    """The seeds of each hour are others. What takes hours has several rows."""
     return {
         "soak": "make soak",
         "failover": "make failover",
@@ -87,7 +87,7 @@ def _rows_of(name: str) -> list[str]:
 
 
 def _simulate(first: int) -> str:
-    return f"make simulate SEEDS=2500 FIRST={datetime.now(UTC):%y%m%d}{first:04}"
+    return f"make simulate SEEDS=2500 FIRST={datetime.now(UTC):%y%m%d%H}{first:04}"
 
 
 def _run(row: str) -> Run:
