@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
@@ -18,7 +18,7 @@ from admin import CODE_KEY, DETAILS_KEY
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.stubs.sluice.admin.v1 import admin_pb2_grpc as rpc
 from tests.component.node.server_process import Server
-from tests.until import PATIENCE_SECONDS
+from tests.until import PATIENCE_SECONDS, until
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -47,10 +47,13 @@ def test_a_client_that_knows_only_reflection_can_call(channel: Any) -> None:
 
 def test_health_says_that_it_serves(channel: Any) -> None:
     health = health_pb2_grpc.HealthStub(channel)
+
+    def serves(service: str) -> bool:
+        asked = health_pb2.HealthCheckRequest(service=service)
+        return bool(health.Check(asked, timeout=PATIENCE_SECONDS).status == _SERVING)
+
     for service in ("", "sluice.admin.v1.ChangefeedService"):
-        deadline = time.monotonic() + 10
-        while health.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_SECONDS).status != _SERVING:
-            assert time.monotonic() < deadline, f"{service or 'the server'} does not serve"
+        until(partial(serves, service), f"{service or 'the server'} serves")
 
 
 def test_an_error_has_its_stable_code_and_details(channel: Any) -> None:

@@ -189,7 +189,7 @@ def test_watch_draws_in_place_on_a_terminal(server: Server, feed: str) -> None:
 
 def _shown(terminal: int, text: str) -> str:
     """What the terminal gets until it shows the text."""
-    shown, deadline = "", time.monotonic() + 60
+    shown, deadline = "", time.monotonic() + PATIENCE_SECONDS
     while text not in shown:
         assert time.monotonic() < deadline, shown
         if select.select([terminal], [], [], 1.0)[0]:

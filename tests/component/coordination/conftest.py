@@ -12,7 +12,7 @@ from etcd3 import etcdrpc as rpc
 from coordination.etcd.client import EtcdClient
 from coordination.etcd.protocol import EtcdConfig
 from devstack.etcd.server import EtcdServer
-from tests.until import until
+from tests.until import PATIENCE_SECONDS, until
 
 Connect = Callable[[str], EtcdClient]
 
@@ -34,7 +34,7 @@ def connect() -> Iterator[Connect]:
 def compact() -> Callable[[str, int], None]:
     def at(endpoint: str, revision: int) -> None:
         with grpc.insecure_channel(endpoint) as channel:
-            rpc.KVStub(channel).Compact(rpc.CompactionRequest(revision=revision), timeout=5)
+            rpc.KVStub(channel).Compact(rpc.CompactionRequest(revision=revision), timeout=PATIENCE_SECONDS)
 
     return at
 

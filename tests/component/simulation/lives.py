@@ -17,6 +17,7 @@ from tests.component.simulation.served import InThisProcess, code_of, held
 from tests.forgetful import forget
 from tests.simulation.source.server import SourceServer
 from tests.simulation.source.tables import Build, NotPossible
+from tests.until import PATIENCE_SECONDS
 
 _INDEX_HOLD = "hangAfterStartingIndexBuild"
 _MAJORITY_HOLD = "disableSnapshotting"
@@ -338,6 +339,6 @@ class _RealBuilding:
 
     def commit(self) -> int:
         self._life._fail_point(_INDEX_HOLD, "off")
-        self._thread.join(30)
+        self._thread.join(PATIENCE_SECONDS)
         [code] = self._codes
         return code

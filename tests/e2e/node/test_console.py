@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 import yaml
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 from devstack.etcd.server import EtcdServer
 from devstack.mongodb.server import Client
@@ -55,10 +54,8 @@ def test_a_table_that_stops_appears_by_itself_and_its_button_resumes_it(
         target.create_index("code", unique=True, partialFilterExpression={"code": {"$gt": 0}})
         source.insert_many([{"_id": 1, "code": 7}, {"_id": 2, "code": 7}])
         until(lambda: any(_is_stop(line, feed) for line in logged(node)), "the table to be stopped")
-        known = time.monotonic()
         needs = page.locator("#needs .need")
         expect(needs).to_contain_text("E11000 duplicate key error")
-        shown_after = time.monotonic() - known
         expect(needs).to_contain_text(f"{feed}.orders")
         source.rename("returns")
         expect(page.locator("#barrier")).to_contain_text(f"held by rename {feed}.orders")
@@ -73,7 +70,6 @@ def test_a_table_that_stops_appears_by_itself_and_its_button_resumes_it(
         expect(page.get_by_role("status")).to_contain_text("Done: Resume table")
         expect(page.locator("#needs")).to_contain_text("nothing")
         expect(page.locator("#barrier")).not_to_contain_text("held by")
-        assert shown_after < 3 * _SLOW, f"it was shown after {shown_after:.1f} s"
     assert target_client[feed].returns.count_documents({"code": 7}) == 2
     of_feed = (line for line in logged(node) if line["event"] == "audit" and line.get("changefeed") == feed)
     audited = next(line for line in of_feed if "resume" in str(line))
@@ -86,10 +82,6 @@ def logged(node: Server) -> list[dict[str, Any]]:
 
 def _is_stop(line: dict[str, Any], feed: str) -> bool:
     return (line["event"], line.get("changefeed"), line.get("stopped")) == ("table_falls_behind", feed, True)
-
-
-_SLOW = 5
-"""A machine that runs four tests at once may need more than the three seconds that a quiet one needs at most."""
 
 
 def test_a_dropped_table_leaves_and_its_ddl_is_on_the_timeline(
@@ -168,26 +160,20 @@ def test_a_viewer_has_no_buttons_and_a_page_says_when_it_is_old(
         expect(bar).to_be_hidden()
 
         own_etcd.pause()
-        _is_told(bar, "What is shown may be old: the node")
+        expect(bar).to_contain_text("What is shown may be old: the node")
         expect(nodes).to_contain_text("ready")
         own_etcd.resume()
         expect(bar).to_be_hidden()
 
         [process, *_] = guarded.processes
         process.suspend()
-        _is_told(bar, "No word from the node")
+        expect(bar).to_contain_text("No word from the node")
         process.resume()
         expect(bar).to_be_hidden()
 
         guarded.kill()
-        _is_told(bar, "No word from the node")
+        expect(bar).to_contain_text("No word from the node")
         guarded.start()
         expect(bar).to_be_hidden()  # the same cookie holds after a restart
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_label("Token")).to_be_visible()
-
-
-def _is_told(bar: Locator, text: str) -> None:
-    since = time.monotonic()
-    expect(bar).to_contain_text(text)
-    assert time.monotonic() - since < 15

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from source.connection import Client, connect
 from source.stream.window_reader import WindowReader
 from tests.component.source.stream.silent_reader import NOTHING_SLOWLY
 from tests.e2e.secured.handbook import create_role
+from tests.until import until
 
 
 def _now(client: Client) -> Position:
@@ -43,11 +43,11 @@ def test_a_stream_that_is_given_up_leaves_nothing_where_users_authenticate(tmp_p
         window = Window(start, _now(administrator))
         with connect(members.uri_of("sluice", "secret")) as reader:
             with closing(WindowReader(reader, NOTHING_SLOWLY).read(window)) as batches:
-                deadline = time.monotonic() + 10
-                while not _of_user(administrator, "sluice"):  # an idle cursor does not say whose it is
+
+                def shown() -> list[Any]:
+                    """An idle cursor does not say whose it is."""
                     assert next(batches).events == []
-                    assert time.monotonic() < deadline
-            deadline = time.monotonic() + 10
-            while left := _of_user(administrator, "sluice"):
-                assert time.monotonic() < deadline, left
-                time.sleep(0.05)
+                    return _of_user(administrator, "sluice")
+
+                until(shown, "the stream at the source")
+            until(lambda: not _of_user(administrator, "sluice"), "the stream's end at the source")

@@ -11,6 +11,7 @@ import pytest
 
 from changefeed.errors import ConfigurationError
 from coordination import failpoint
+from tests.until import PATIENCE_SECONDS
 
 _REACH = "from coordination import failpoint; failpoint.reach('applied', 'drop'); print('alive')"
 
@@ -46,7 +47,7 @@ def test_a_hold_stops_its_subject_for_as_long_as_it_is_there_and_no_other(tmp_pa
         assert all(thread.is_alive() for thread in held)
     on.unlink()
     for thread in held:
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)
     assert not any(thread.is_alive() for thread in held)
     hold(["drop", "shop"])
 

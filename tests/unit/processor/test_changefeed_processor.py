@@ -21,6 +21,7 @@ from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.protocol import Delete
 from processor.task.job import JobOutcome
 from tests.unit.processor.held_jobs import FEED, LAYOUT, NODE, A, B, Cluster, at
+from tests.until import PATIENCE_SECONDS
 
 
 def test_a_checkpoint_is_published_only_after_its_job_has_answered() -> None:
@@ -61,7 +62,7 @@ def test_a_node_that_lost_its_tables_to_an_error_looks_until_that_is_over() -> N
     cluster.give_up()
 
     def until_looked(times: int) -> PositionReport:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while cluster.jobs.looks < times:
             assert time.monotonic() < deadline
             cluster.tick()

@@ -10,8 +10,7 @@ import bson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from devstack.kafka.broker import KafkaBroker
-
-_SECONDS = 60
+from tests.until import PATIENCE_SECONDS
 
 
 class Seen(NamedTuple):
@@ -45,9 +44,9 @@ def seen(broker: KafkaBroker, *topics: str) -> list[Seen]:
         ]
         consumer.assign(places)
         reading = {(place.topic, place.partition) for place in places}
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while reading:
-            assert time.monotonic() < deadline, f"{reading} were not read to their ends within {_SECONDS} s"
+            assert time.monotonic() < deadline, f"{reading} were not read to their ends within {PATIENCE_SECONDS} s"
             for message in consumer.consume(1000, timeout=0.1):
                 error = message.error()
                 if error is not None:

@@ -70,5 +70,5 @@ def test_an_end_waits_until_none_is_left_or_none_can_be() -> None:
     waiting = threading.Thread(target=under_way.wait, args=(60.0,), daemon=True)
     waiting.start()
     caller.end()
-    waiting.join(30)
+    waiting.join(PATIENCE_SECONDS)
     assert not waiting.is_alive()

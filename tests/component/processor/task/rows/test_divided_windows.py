@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +25,7 @@ from processor.spark.runner import SparkRunner
 from processor.spark.settings import SparkSettings
 from processor.spark.spark_watch import SparkWatch
 from tests.component.processor.windowing import Windowing
+from tests.until import until
 
 pytestmark = pytest.mark.since("6.0")
 
@@ -101,10 +101,12 @@ def test_spark_divides_a_wide_window_and_none_that_is_replayed(
 ) -> None:
     made = windowing()
     _hand_values_on(made.source, database, rounds=1, numbers=range(10))
-    deadline = time.monotonic() + 60
-    while made.now().ts.seconds < made.start.ts.seconds + 3:
+
+    def spread() -> bool:
         made.source[database]["orders"].update_one({"_id": 1}, {"$inc": {"n": 1}})
-        assert time.monotonic() < deadline
+        return made.now().ts.seconds >= made.start.ts.seconds + 3
+
+    until(spread, "changes in three seconds")
     _hand_values_on(made.source, database, rounds=1, numbers=range(100, 110))
     spark = _WatchedSpark(SparkSettings(master="local[4]"))
     with spark:
