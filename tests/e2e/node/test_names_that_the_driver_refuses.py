@@ -61,6 +61,9 @@ def test_such_a_table_is_replicated_like_any_other(
     def equal(name: str) -> bool:
         return source.rows(name) == target.rows(name) and source.indexes(name) == target.indexes(name)
 
+    def states() -> set[str]:
+        return {table["state"] for table in json.loads(sluice("table", "list", database, "-o", "json"))}
+
     source, target = Side(source_client, database), Side(target_client, database)
     for name in _NAMES:
         source.write(name, *({"_id": number, "n": number} for number in range(1000)))
@@ -95,7 +98,6 @@ def test_such_a_table_is_replicated_like_any_other(
         until(lambda: equal("ends."), "the table that is copied anew")
         source.run("drop", "a..b")
         until(lambda: "a..b" not in target.names(), "the drop")
-        states = {table["state"] for table in json.loads(sluice("table", "list", database, "-o", "json"))}
-        assert states == {"following"}
+        until(lambda: states() == {"following"}, "all tables to follow", lambda: f"{states()}")
     finally:
         node.sluice("changefeed", "remove", database, "--yes")
