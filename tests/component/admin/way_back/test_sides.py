@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from admin.way_back.sides import CutOverSide
 from changefeed.config.uri import ConnectionUri
 from devstack.mongodb.server import MongoDB
@@ -26,6 +28,7 @@ def test_what_others_wrote_is_named_and_where_the_oplog_begins_later_that_it_is_
     assert unknown == f"source: its oplog does not reach back to {before}: what was written since then is not known"
 
 
+@pytest.mark.since("5.0")  # the development stack's clusters reshard
 def test_a_sharded_side_has_no_way_back(cluster: ShardedCluster) -> None:
     """Neither by its config servers nor by a router, which are refused before anything is asked for."""
     with RouterServer(cluster) as router:
