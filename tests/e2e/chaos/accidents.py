@@ -27,6 +27,8 @@ class Accidents:
         self._over = over
         self._servers = servers
         nodes, links = machines.nodes, machines.links
+        self._turns = {name: threading.Lock() for name in nodes}
+        """Who has ended a node starts it again before it is ended anew, however long a start takes."""
         self._how: Mapping[What, Happens] = {
             What.KILL: self._for_a_while(machines.kill, machines.start),
             What.FREEZE: self._for_a_while(lambda name: nodes[name].pause(), lambda name: nodes[name].resume()),
@@ -42,6 +44,9 @@ class Accidents:
     def happen(self, event: Event, random: Random) -> None:
         if event.subject in SERVERS:
             self._servers.happen(event, random)
+        elif event.what in (What.KILL, What.DRAIN):
+            with self._turns[event.subject]:
+                self._how[event.what](event, random)
         else:
             self._how[event.what](event, random)
 
