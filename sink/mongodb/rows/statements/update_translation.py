@@ -115,10 +115,13 @@ def translate(description: bytes, *, first: bool = False) -> TranslatedUpdate | 
 
 
 def _appended(updated: Mapping[str, Any], removed: list[str]) -> tuple[str, ...]:
-    """The new fields, where `$set` has exactly this effect if they are not there. The others are there, so their order does not matter."""
+    """The new fields, where `$set` has exactly this effect if they are not there. The others are there, so their order does not matter, but for
+    those of a bucket's `control`: MongoDB 5.0 logs new ones like changed ones.
+    """
     names = {**updated, **dict.fromkeys(removed)}
     new = tuple(name for name in updated if name in removed)
-    return new if all(map(_addressable, names)) and _in_order(list(new)) and not _overlapping(names) else ()
+    ordered = [name for name in updated if name in removed or name.startswith("control.")]
+    return new if all(map(_addressable, names)) and _in_order(ordered) and not _overlapping(names) else ()
 
 
 def plain_sets(description: bytes) -> bytes | None:

@@ -143,6 +143,8 @@ def test_the_first_time_new_fields_are_set_where_they_are_not_there(case: Case) 
         ({"b": 1, "a": 1}, ["a", "b"], ()),
         ({"n": 1, "n.x": 1}, ["n"], ()),
         ({"$n": 1}, ["$n"], ()),
+        ({"control.min.b": 1, "control.min.a": 1, "n": 1}, ["n"], ()),  # new ones of a bucket, as 5.0 logs them
+        ({"control.min.a": 1, "control.min.b": 1, "n": 1}, ["n"], ("n",)),
     ],
 )
 def test_new_fields_are_stated_as_absent_where_set_appends_them_as_the_source_did(
