@@ -1,4 +1,4 @@
-"""`listed`, `named`, `made`: the sync points of a changefeed, as the target has them, and one that a user wants now."""
+"""`listed`, `named`, `made`: the sync points of a changefeed, as the target and etcd have them, and one that a user wants now."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def check_has_some(configuration: Configuration) -> None:
 def listed(known: OwnerView, most: int) -> Iterable[pb.SyncPoint]:
     with _target_of(known) as client:
         history = readable_for(client)
-        for point in known_points(known, client, most or _MOST):
+        for point in _known_points(known, client, most or _MOST):
             yield sync_point(point, history)
 
 
 def named(known: OwnerView, text: str) -> SyncPoint:
     """`latest`, or the source's time of one."""
     with _target_of(known) as client:
-        points = known_points(known, client, 1 if text == "latest" else _MOST_NAMED)
+        points = _known_points(known, client, 1 if text == "latest" else _MOST_NAMED)
     found = [point for point in points if text in ("latest", str(point.source), str(point.source.seconds))]
     if not found:
         id = known.info.configuration.id
@@ -49,7 +49,7 @@ def named(known: OwnerView, text: str) -> SyncPoint:
     return found[0]
 
 
-def known_points(known: OwnerView, client: Client, most: int) -> list[SyncPoint]:
+def _known_points(known: OwnerView, client: Client, most: int) -> list[SyncPoint]:
     """The newest first. The owner tells etcd of a point, and so its user, before its record is in the target."""
     stored = stored_points(client, known.info.configuration.id, most)
     if known.sync.newest is None:
