@@ -46,6 +46,7 @@ from owner.tables.node_standings import NodeStandings
 from owner.tables.progress import Floor, NodeState, TableProgress
 from owner.tables.wishes import TableWishes
 from schema_store.versions import SchemaVersions
+from sink.sink import ARRIVES_WITHIN
 
 _PAUSE = 0.2
 _TXN = 0.004
@@ -121,7 +122,7 @@ class Cluster:
         self.progress = self.progress.next(self.tables, self.nodes, floor)
         self.standings = self.standings.next(self.nodes, 1, self.now)
         written = self._decided(self._decision())
-        actions = scheduler.decide(self.progress, {}, now=self.now, margin=BUDGET)
+        actions = scheduler.decide(self.progress, {}, now=self.now, margin=BUDGET + ARRIVES_WITHIN)
         before = {node: state.assignment for node, state in self.nodes.items()}
         after = scheduler.assignments_after(before, actions)
         puts = [

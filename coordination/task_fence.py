@@ -8,7 +8,8 @@ A task may outlive its driver's lease: an executor that is cut off gets no messa
     0                                                              budget      (monotonic clock of the executor)
          the node may have lost its lease just after 0 at the earliest
 
-After the lease is gone, the owner waits for that budget before it gives the tables to another node. Only durations are compared,
+After the lease is gone, the owner waits for that budget, and until what was sent at its end has arrived (`ARRIVES_WITHIN` in
+`sink/sink.py`), before it gives the tables to another node. Only durations are compared,
 never clocks of two machines.
 """
 

@@ -28,13 +28,13 @@ from credentials.secret_files import SecretFiles
 from credentials.secrets import DEFAULT_PORT, Expansion, expansion, texts_of_host
 
 
-def open_client(who: str, uri: str, **options: Any) -> MongoClient[dict[str, Any]]:
-    """Does not connect yet. `who` is `source` or `sink`.
+def open_client(who: str, uri: str, *listeners: Any, **options: Any) -> MongoClient[dict[str, Any]]:
+    """Does not connect yet. `who` is `source` or `sink`. `listeners`: of the driver's events.
 
     The driver's texts show the part that it could not parse, which may contain a password: the cause of an error is dropped too.
     """
     try:
-        return MongoClient(uri, event_listeners=[ProvenHosts()], **options)
+        return MongoClient(uri, event_listeners=[ProvenHosts(), *listeners], **options)
     except (driver.InvalidURI, TypeError, ValueError):
         problem = "its connection string cannot be parsed; percent-escape user and password"
     except driver.ConfigurationError as error:

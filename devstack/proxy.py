@@ -1,7 +1,8 @@
 """`Proxy`: forwards TCP connections, and can cut or block them.
 
 By default it forwards bytes unchanged. `cut` breaks all connections. `block` forwards nothing in either direction, while connections
-stay open and new ones are accepted, like a network that drops packets. `unblock` forwards the bytes that were held back.
+stay open and new ones are accepted, like a network that drops packets. `unblock` forwards the bytes that were held back, except those
+of a connection that was reset meanwhile: its kernel sends them no more.
 """
 
 from __future__ import annotations
@@ -183,5 +184,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate
     with contextlib.suppress(OSError):
         while data := await reader.read(_CHUNK):
             await gate.wait()
+            if reader.exception() is not None:
+                return
             writer.write(data)
             await writer.drain()

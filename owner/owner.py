@@ -35,6 +35,7 @@ from owner.changefeed_owner import ChangefeedOwner
 from owner.connections import Connections, OwnerTerm, TermPermit
 from owner.ddl.jobs import InFlightDdl
 from owner.source_watch import OplogLeft
+from sink.sink import ARRIVES_WITHIN
 
 _log = structlog.get_logger()
 
@@ -63,11 +64,11 @@ class Owner:
         layout: Layout,
         connect: Callable[[], Connections],
         *,
-        margin: timedelta = BUDGET,
+        margin: timedelta = BUDGET + ARRIVES_WITHIN,
     ) -> None:
         """`connect`: at the start of each term.
 
-        `margin`: how long the Spark tasks of a node may still write after its lease is gone; at least their budget.
+        `margin`: how long writes of a node's Spark tasks may still arrive after its lease is gone.
         """
         self._candidate = candidate
         self._session = session

@@ -7,7 +7,7 @@ the next attempt. So each attempt has a key of its own in etcd that revokes it, 
 
     100.0  executor lost: the attempt's key is written, acknowledged at 100.1
            its task looked last at 100.05 and did not see the key: it may write until 110.05
-    110.1  the attempt has ended with its error; its tables are free, and the window is tried again as a replay
+    113.1  what it sent at 110.05 has arrived; the attempt has ended with its error, and the window is tried again as a replay
 
 Until then the job counts as running in every respect: no other job has its tables, they are not released, and the run does not end. The
 key lasts as long as the node's lease: a task that wakes up late must find it as long as it finds its node's key.
@@ -54,6 +54,7 @@ from processor.spark.pipeline import SharedContext
 from processor.task.job import JobContext, JobOutcome, JobSpec
 from processor.task.window_task import report_of
 from sink.receipt import Commit, Committer, CopyReceipt
+from sink.sink import ARRIVES_WITHIN
 
 _RETRY = timedelta(milliseconds=500)
 
@@ -160,7 +161,8 @@ class Attempts:
     lease: int
     over: threading.Event
     """The session has ended, and everything that it allowed with it. No thread waits for an attempt after that."""
-    budget: timedelta = field(default=BUDGET, kw_only=True)
+    margin: timedelta = field(default=BUDGET + ARRIVES_WITHIN, kw_only=True)
+    """How long writes of a task may still arrive after its attempt was revoked."""
     numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1), init=False)
 
     def new(self) -> str:
@@ -185,7 +187,7 @@ class Attempts:
                 _log.warning("attempt_not_revoked_yet", attempt=attempt, error=str(error))
                 self.over.wait(_RETRY.total_seconds())
             else:
-                self.over.wait(self.budget.total_seconds())
+                self.over.wait(self.margin.total_seconds())
                 return
 
 

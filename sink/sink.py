@@ -33,6 +33,9 @@ from sink.row import FetchRow, RowWriter, TargetTable, Turns
 Permit: TypeAlias = Callable[[], float]
 """The seconds for which a command may still take effect. It raises if there are none, or returns none."""
 
+ARRIVES_WITHIN = timedelta(seconds=3)
+"""What was sent under a permit reaches the sink within this time, or never. So long after the end of a permit another one may write."""
+
 NamedTables: TypeAlias = Sequence[tuple[TableSchema, TableName]]
 """Tables with their names downstream."""
 

@@ -6,7 +6,7 @@ A window handed to a stay ends in one of three ways, and each is safe:
     not taken (`None`)              the task was gone before the window was sent: nothing of it was applied, and it runs as a job
     lost (`PipelineUnavailable`)    sent, but not answered: the connection or the Spark task is gone, or the window was cancelled. Any
                                     part of the window may have been applied, and a lost task may still apply more. The attempt is
-                                    revoked, and the thread waits for the permit's budget (`Attempts`)
+                                    revoked, and the thread waits until its writes have ended (`Attempts`)
 
 A stay is one Spark job, and all windows handed to it have one attempt. If one is lost, that attempt is revoked, and with it everything that
 the task may still write; the windows after it have a new attempt, so they go to a new stay. If the task has another context than a window

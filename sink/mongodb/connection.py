@@ -16,6 +16,7 @@ from changefeed.documents.document import DICT, Document
 from changefeed.errors import ConfigurationError, SinkMajorityStalled, SinkRefused
 from changefeed.table import TableName
 from credentials.clients import Renewed, open_client
+from sink.mongodb.delivery import PromptDelivery
 from sink.mongodb.target_errors import answer_of, translated
 
 Client: TypeAlias = MongoClient[dict[str, Any]]
@@ -32,14 +33,14 @@ _NAMESPACE_NOT_FOUND = 26
 def connect(uri: str) -> Client:
     """Does not connect yet: the first command reports an unreachable target.
 
-    There is no time limit on a socket: a command may run for hours, and TCP keep-alive and the driver's monitor detect a dead
+    There is no time limit on an answer: a command may run for hours, and TCP keep-alive and the driver's monitor detect a dead
     server. The connection string overrides these defaults; a read preference other than the primary is refused.
     """
     if (problem := refused_at_target(uri)) is not None:
         raise ConfigurationError([f"sink: its connection string: {problem}"])
     said = uri.partition("?")[2].lower()
     options = {name: value for name, value in _DEFAULTS.items() if f"{name.lower()}=" not in said}
-    return open_client("sink", uri, **options)
+    return open_client("sink", uri, PromptDelivery(), **options)
 
 
 def present(clients: Clients) -> Client:

@@ -70,6 +70,7 @@ class Faults:
         cluster.reached = self._reached
         cluster.target.reached = self._reached_target
         cluster.target.refuses_kinds = Random(f"refused kinds {self._machine.seed}").choice(_REFUSED_KINDS)
+        cluster.network.late_rows = Random(f"late rows' rate {self._machine.seed}").choice((0.0, 0.0, 0.0, 0.01, 0.05))
         cluster.target.slow_ddl = random.choice((0.0, 0.0, 0.5, 8.0))
         cluster.target.slow_rows = random.choice((0.0, 0.0, 0.5, 4.0))
         cluster.source.slow_reads = random.choice((0.0, 0.0, 0.3, 2.0))
@@ -87,6 +88,7 @@ class Faults:
         self._cluster.ask_for(DesiredState.RUNNING)
         self._cluster.network.weather.clear()
         self._cluster.network.cut_off.clear()
+        self._cluster.network.late_rows = 0.0
         self._cluster.target.slow_ddl = self._cluster.target.slow_rows = self._cluster.target.slow_builds = 0.0
         self._machine.after(_REFUSALS_GO_ON, self._take_all_kinds)
         self._cluster.target.refuses_ddl_of.clear()

@@ -53,6 +53,7 @@ from processor.copy.steps import CopyAnswer, CopyStep
 from processor.rate import TokenBucket
 from processor.task.changefeed_resources import ChangefeedResources
 from tests.simulation.clockwork import substitutes
+from tests.simulation.clockwork.network import ARRIVES_WITHIN
 from tests.simulation.cluster import BUDGET, LOOK_EVERY, Cluster
 from tests.simulation.judgement.step_checks import CheckedLanes, checked_barrier
 from tests.simulation.messages.broker_clients import BrokerClients, ClientsByProcess
@@ -165,8 +166,8 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (processor.copy.copy_task, "_done", copying),
     ]
     defaults: list[tuple[Any, dict[str, Any]]] = [
-        (owner.owner.Owner.__init__, {"margin": BUDGET}),
-        (processor.job_runs.Attempts.__init__, {"budget": BUDGET}),
+        (owner.owner.Owner.__init__, {"margin": BUDGET + ARRIVES_WITHIN}),
+        (processor.job_runs.Attempts.__init__, {"margin": BUDGET + ARRIVES_WITHIN}),
         (processor.task.permit.TaskPermit.__init__, {"budget": BUDGET, "look_every": LOOK_EVERY}),
     ]
     if isinstance(cluster.source, ClusterSource):

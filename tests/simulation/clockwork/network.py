@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from random import Random
 
 from pymongo.errors import AutoReconnect
 
@@ -14,6 +15,7 @@ from tests.memory_etcd import MemoryClient, MemoryEtcd, MemoryWatch
 from tests.simulation.clockwork.machine import Machine, Process
 
 CONNECTION_TIMEOUT = 0.3
+ARRIVES_WITHIN = timedelta(seconds=1.5)
 
 
 @dataclass
@@ -40,6 +42,9 @@ class Outage:
 
 
 class Network:
+    forgets = True
+    """What a connection to the target has not delivered is lost when it is closed, and after `ARRIVES_WITHIN`."""
+
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.weather = Weather()
@@ -50,6 +55,9 @@ class Network:
         """Processes that cannot reach etcd."""
         self.unreachable: set[tuple[str, str]] = set()
         """Nodes whose workers cannot reach the source or the target, with the name of that service."""
+        self.late = Random(f"late rows {machine.seed}")
+        self.late_rows = 0.0
+        """How often the network holds the rows of a command back. Apart from the weather, so that seeds without it stay what they are."""
 
     def chance(self, rate: float) -> bool:
         return rate > 0 and self.machine.random.random() < rate

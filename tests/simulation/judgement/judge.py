@@ -281,7 +281,8 @@ class Judge:
 
     def _node_of(self, thread: Thread) -> NodeId:
         permit = self._cluster.resources_by_process[thread.process]._permit
-        assert permit is not None, "a row is written without a permit"
+        if permit is None:
+            raise Violation(f"I4: a row is written by {thread.process}, which has no task any more")
         return NodeId(child(permit.fence.node_key, LAYOUT.nodes))
 
     def _check_order(self, record: DdlRecord) -> None:

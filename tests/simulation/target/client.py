@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import bson
 from bson.binary import Binary
@@ -21,7 +21,7 @@ from pymongo.errors import AutoReconnect, NetworkTimeout, NotPrimaryError, Opera
 from changefeed.table import TableName
 from sink.mongodb.rows.rows_ahead import ROWS_AHEAD
 from sink.mongodb.sync_marks import SYNC_POINTS
-from tests.simulation.clockwork.network import Network
+from tests.simulation.clockwork.network import ARRIVES_WITHIN, Network
 from tests.simulation.source.row_keys import as_key, between, in_order
 from tests.simulation.source.tables import ID_INDEX
 from tests.simulation.source.unique_index import conflict, is_unique, key_value
@@ -132,6 +132,8 @@ class _Database:
         assert concern is None or concern["w"] == "majority" or set(body) & _SAY_WHEN, (
             "only rows wait for the majority later"
         )
+        if verb in _ROWS and self._server.network.late.random() < self._server.network.late_rows:
+            self._hold_back(verb, body)
         try:
             with self._server.machine.at_server() if verb in COMMANDS else nullcontext():
                 if verb == "createIndexes":
@@ -147,6 +149,36 @@ class _Database:
             raise AutoReconnect("the connection to the target broke")
         self._server.network.move()
         return reply
+
+    def _hold_back(self, verb: str, body: Mapping[str, Any]) -> NoReturn:
+        """The network delivers the command later, if its connection is still open: its sender waits as long as it may, then closes it."""
+        server, network = self._server, self._server.network
+        machine, sender = server.machine, server.machine.current
+        assert sender is not None
+        assert sender.command_deadline is not None, "rows have a limit"
+        left = sender.command_deadline - machine.now
+        delay = network.late.choice(_DELAYS)
+        connected = True
+
+        def arrive() -> None:
+            machine.sleep(delay)
+            if network.forgets and (not connected or delay > ARRIVES_WITHIN.total_seconds()):
+                return
+            machine.note("target", f"rows of {sender.process} arrive late")
+            machine.count("rows arrive late")
+            late.command_deadline = machine.now + left
+            with suppress(OperationFailure, AutoReconnect):
+                self._carry_out(verb, body)
+
+        late = machine.spawn(sender.process, "late rows", arrive)
+        late.task, late.copies, late.sending = sender.task, sender.copies, True
+        machine.note(sender.process.name, f"{verb}: {delay:g} s late")
+        machine.count("fault: late rows")
+        try:
+            machine.sleep(left)
+        finally:
+            connected = False
+        raise NetworkTimeout("out of time")
 
     def _build_is_sent(self, name: TableName) -> None:
         thread, judge = self._server.machine.current, self._server.judge
@@ -457,7 +489,9 @@ class _Collection:
 
 
 _A_LITTLE = 1e-6
+_DELAYS = (0.3, 1.0, ARRIVES_WITHIN.total_seconds(), 6.0, 15.0)
 _SAY_WHEN = frozenset({"insert", "update", "delete"})
+_ROWS = _SAY_WHEN | {"bulkWrite"}
 _OWN = frozenset({LETTERS.coll, SYNC_POINTS.coll, ROWS_AHEAD.coll})
 
 

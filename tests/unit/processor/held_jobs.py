@@ -199,7 +199,7 @@ class Cluster:
             layout=LAYOUT,
             etcd=EtcdConfig(),
             setup=JobSetup(jobs=self.jobs, windows=WindowLimits(), lanes=LaneLimits(), figures=self._figures),
-            attempts=Attempts(self.store, LAYOUT, NODE, self.lease, self.over, budget=timedelta()),
+            attempts=Attempts(self.store, LAYOUT, NODE, self.lease, self.over, margin=timedelta()),
             threads=self.jobs,
             wake=lambda: None,
         )

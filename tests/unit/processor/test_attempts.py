@@ -39,7 +39,7 @@ class Node:
         self.connection = self.etcd.connect()
         self.over = Waits(self.etcd)
         store = FencedStore(self.connection, key=LAYOUT.node(NODE), epoch=epoch)
-        self.attempts = Attempts(store, LAYOUT, NODE, self.lease, self.over, budget=timedelta(seconds=10))
+        self.attempts = Attempts(store, LAYOUT, NODE, self.lease, self.over, margin=timedelta(seconds=10))
 
     def lose(self) -> str:
         attempt = self.attempts.new()
