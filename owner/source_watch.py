@@ -138,7 +138,9 @@ def history_of(known: OwnerView) -> SourceHistory | None:
 def _read_tables(
     known: KnownTables, progress: TableProgress, lost: AbstractSet[TableId], begun: Iterable[DdlRecord]
 ) -> dict[TableId, ReadTable]:
-    """`begun`: by which tables begin. A copy anew needs changes from there on only at a sink of messages, which has them all."""
+    """`begun`: by which tables begin. A copy anew needs changes from there on only at a sink of messages, which has them all. Until it begins, the table
+    is where it is: it has to come there, or is lost before.
+    """
     uuids: dict[TableId, list[TableId]] = {}
     for uuid, table in known.tip.by_uuid().items():
         uuids.setdefault(table, [table]).append(uuid)
@@ -149,7 +151,7 @@ def _read_tables(
     }
     for record in begun:
         event = record.event
-        if event.table is not None and event.id is not None:
+        if event.table is not None and event.id is not None and event.id not in tables:
             tables[event.id] = ReadTable(
                 name=event.table, at=event.position, uuids=uuids.get(event.id, [event.id]), there=False
             )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
+from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.records.node import AssignedTable, Assignment, NodeId, PositionReport
-from changefeed.table import TableId
-from owner.source_watch import lost_alone, others_go_on
+from changefeed.table import TableId, TableName, TableSchema
+from owner.source_watch import loss_of, lost_alone, others_go_on
+from owner.tables.known_tables import KnownTables
 from owner.tables.progress import Floor, NodeState, TableProgress
 from source.oplog.window import OplogWindow
 
@@ -38,6 +43,22 @@ def progress(**places: int) -> TableProgress:
 
 def known(*stragglers: TableId) -> Any:
     return SimpleNamespace(stragglers=dict.fromkeys(stragglers))
+
+
+def test_a_table_that_is_to_be_copied_anew_still_needs_the_rows_until_there() -> None:
+    """At a sink of messages it keeps its id. Seed 261130094536: it waited for ever for a shard that was gone."""
+    places = progress(a=3)
+    tables = KnownTables({A: TableSchema(id=A, name=TableName("shop", "a"), valid_from=at(1))}, ())
+    entering = DdlEvent(position=at(9), type=DdlType.ENTER, db="shop", table=TableName("shop", "a"), id=A)
+    record = DdlRecord(
+        event=entering, scope=Scope(), state=DdlState.PENDING, seen_at=datetime(2026, 11, 21, tzinfo=UTC)
+    )
+    losses = Mock()
+    messages = SimpleNamespace(configuration=SimpleNamespace(sink_traits=SimpleNamespace(keeps_messages=True)))
+    view: Any = SimpleNamespace(stragglers={}, records={at(9): record}, info=messages, barrier=None)
+    loss_of(losses, view, tables, places, None)
+    read = losses.look.call_args.args[3]()
+    assert (read[A].at, read[A].there) == (at(3), True)
 
 
 def test_a_table_that_cannot_keep_up_is_lost_alone() -> None:
