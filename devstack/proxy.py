@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Container, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -83,6 +83,7 @@ class _Link:
     far: asyncio.StreamWriter | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     blocks: set[str] = field(default_factory=set)
+    gives_up_seconds: float | None = None
 
     @property
     def from_port(self) -> int:
@@ -117,10 +118,14 @@ class Proxy:
     def cut(self, whose: Ports = everybody) -> None:
         self._loop.run(self._abort(whose()))
 
-    def block(self, name: str = "", whose: Ports = everybody) -> None:
-        """Several blocks may exist at a time, each with a name; a block replaces one of the same name."""
+    def block(self, name: str = "", whose: Ports = everybody, *, gives_up_seconds: float | None = None) -> None:
+        """Several blocks may exist at a time, each with a name; a block replaces one of the same name.
+
+        `gives_up_seconds`: after which a client's kernel resets a connection that has not delivered what it sent (`TCP_USER_TIMEOUT`). It
+        cannot know, since the proxy takes it.
+        """
         self._loop.run(self._set(name, whose))
-        self._loop.run(self._close(name, whose()))
+        self._loop.run(self._close(name, whose(), gives_up_seconds))
 
     def unblock(self, name: str = "") -> None:
         self._loop.run(self._open(name))
@@ -138,9 +143,10 @@ class Proxy:
         await self._open(name)
         self._blocks[name] = whose
 
-    async def _close(self, name: str, ports: Container[int]) -> None:
+    async def _close(self, name: str, ports: Container[int], gives_up_seconds: float | None) -> None:
         for link in self._links:
             if link.from_port in ports:
+                link.gives_up_seconds = gives_up_seconds
                 link.blocks.add(name)
                 link.gate.clear()
 
@@ -167,8 +173,8 @@ class Proxy:
             await link.gate.wait()
             far_reader, link.far = await asyncio.open_connection("127.0.0.1", self._to)
             ways = {
-                asyncio.ensure_future(_pump(reader, link.far, link.gate)),
-                asyncio.ensure_future(_pump(far_reader, writer, link.gate)),
+                asyncio.ensure_future(_pump(reader, link.far, lambda: _opened(link))),
+                asyncio.ensure_future(_pump(far_reader, writer, link.gate.wait)),
             }
             _, others = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for other in others:
@@ -180,10 +186,16 @@ class Proxy:
             link.abort()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
+async def _opened(link: _Link) -> bool:
+    return await asyncio.wait_for(link.gate.wait(), link.gives_up_seconds)
+
+
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opened: Callable[[], Awaitable[object]]
+) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(_CHUNK):
-            await gate.wait()
+            await opened()
             if reader.exception() is not None:
                 return
             writer.write(data)

@@ -52,6 +52,16 @@ def test_bytes_go_through_and_come_back(proxy: Proxy) -> None:
         assert client.recv(1024) == b"hello"
 
 
+def test_what_was_sent_is_given_up_when_the_kernel_would(proxy: Proxy) -> None:
+    with _connected(proxy) as client:
+        client.sendall(b"a")
+        assert client.recv(1024) == b"a"
+        proxy.block(gives_up_seconds=0.1)
+        client.sendall(b"b")
+        assert client.recv(1024) == b""
+        proxy.unblock()
+
+
 def test_a_cut_ends_connections_and_lets_others_begin(proxy: Proxy) -> None:
     with _connected(proxy) as client:
         client.sendall(b"hello")

@@ -21,6 +21,7 @@ from devstack.mongodb.server import TESTING
 from devstack.node import Node
 from devstack.process import ServerFailed, side_by_side
 from devstack.proxy import Loop, Ports, Proxy, opened_by
+from sink.sink import ARRIVES_WITHIN
 from tests.component.node.server_process import run
 from tests.e2e.chaos.journal import Journal
 from tests.e2e.chaos.schedule import NODES
@@ -56,6 +57,8 @@ class Link:
     node: str
     proxies: Sequence[Proxy]
     whose: Ports
+    gives_up_seconds: float | None = None
+    """Of the node's connections to it."""
 
     def cut(self) -> None:
         for proxy in self.proxies:
@@ -63,7 +66,7 @@ class Link:
 
     def block(self) -> None:
         for proxy in self.proxies:
-            proxy.block(self.node, self.whose)
+            proxy.block(self.node, self.whose, gives_up_seconds=self.gives_up_seconds)
 
     def unblock(self) -> None:
         for proxy in self.proxies:
@@ -117,7 +120,8 @@ class Machines:
         whose = opened_by(lambda: node.processes)
         self.links[f"{name}-etcd"] = Link(name, to_etcd, whose)
         for server, members in self.sets.items():
-            self.links[f"{name}-{server}"] = Link(name, members.proxies, whose)
+            gives_up = ARRIVES_WITHIN.total_seconds() if server == "target" else None
+            self.links[f"{name}-{server}"] = Link(name, members.proxies, whose, gives_up)
         return node
 
     def start(self, name: str) -> None:
