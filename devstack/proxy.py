@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -89,6 +90,12 @@ class _Link:
     def from_port(self) -> int:
         peer = self.near.get_extra_info("peername")
         return int(peer[1]) if peer else 0  # the connection has already ended
+
+    @property
+    def was_reset(self) -> bool:
+        """By the client, maybe just now: the kernel knows it before the event loop does."""
+        connection = self.near.get_extra_info("socket")
+        return self.near.is_closing() or connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
     def open_unless_blocked(self) -> None:
         if not self.blocks:
@@ -186,8 +193,11 @@ class Proxy:
             link.abort()
 
 
-async def _opened(link: _Link) -> bool:
-    return await asyncio.wait_for(link.gate.wait(), link.gives_up_seconds)
+async def _opened(link: _Link) -> None:
+    """What a connection had sent before it was reset is lost."""
+    await asyncio.wait_for(link.gate.wait(), link.gives_up_seconds)
+    if link.was_reset:
+        raise ConnectionResetError
 
 
 async def _pump(
@@ -196,7 +206,5 @@ async def _pump(
     with contextlib.suppress(OSError):
         while data := await reader.read(_CHUNK):
             await opened()
-            if reader.exception() is not None:
-                return
             writer.write(data)
             await writer.drain()

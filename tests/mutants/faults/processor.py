@@ -144,7 +144,7 @@ PROCESSOR = (
     ),
     Fault(
         "a revoked attempt counts as ended at once",
-        "                self.over.wait(self.budget.total_seconds())\n                return",
+        "                self.over.wait(self.margin.total_seconds())\n                return",
         "                return",
     ),
     Fault(

@@ -6,6 +6,7 @@ from tests.mutants.fault import Fault
 
 _CONCERNS = "tests/unit/sink/mongodb/test_write_concerns.py"
 _COMMANDER = (_CONCERNS, "tests/component/sink/mongodb/test_commander.py")
+_DELIVERY = ("tests/component/sink/mongodb/test_delivery.py",)
 _ROWS = ("tests/component/sink/mongodb/rows/test_row_writer.py",)
 _DIVERGED = ("tests/component/sink/mongodb/rows/test_diverged_rows.py",)
 _DEPENDENT = ("tests/unit/sink/mongodb/rows/test_dependent_rows.py",)
@@ -18,6 +19,18 @@ _TOPICS = ("tests/unit/sink/messages/kafka/test_sender.py",)
 _KAFKA_OWNER = ("tests/unit/sink/messages/kafka/test_owner_log.py",)
 
 SINK = (
+    Fault(
+        "a connection that is closed delivers what it has",
+        'struct.pack("ii", 1, 0)',
+        'struct.pack("ii", 0, 0)',
+        tests=_DELIVERY,
+    ),
+    Fault(
+        "only some connections to a target give up",
+        "if connection.getpeername()[1] == event.address[1]:",
+        "if connection.getpeername()[1] > event.address[1]:",
+        tests=_DELIVERY,
+    ),
     Fault(
         "an unsatisfied write concern of rows is ignored",
         '        if concern := document.get("writeConcernError"):\n            if concern',

@@ -28,7 +28,7 @@ from datetime import timedelta
 from sink.mongodb.delivery import deliver_promptly
 connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 connection.sendall(b"before")
-connection.recv(1)
+sys.stdin.readline()
 deliver_promptly(connection, timedelta(seconds=100))
 connection.sendall(b"late")
 print("sent", flush=True)
@@ -52,7 +52,9 @@ def test_rows_do_not_arrive_after_their_sender_has_given_up(loop: Loop, target_c
     assert address is not None
     proxy = Proxy(loop, address[1])
     with connect(f"mongodb://{proxy.address}/?directConnection=true&appName={database}") as client:
-        commander = Commander(client, permit=lambda: 0.5, retry_for=timedelta(), patience=timedelta())
+        permits = iter([60.0])
+        minute = timedelta(minutes=1)
+        commander = Commander(client, permit=lambda: next(permits, 0.5), retry_for=minute, patience=timedelta())
         commander.begin()
         rows = {"insert": "rows", "writeConcern": {"w": "majority"}}
         commander.send(database, {**rows, "documents": [{"_id": 1}]}, "before")
@@ -68,14 +70,16 @@ def test_what_a_killed_process_has_sent_does_not_arrive(loop: Loop) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         proxy = Proxy(loop, server.getsockname()[1])
         command = [sys.executable, "-c", _SENDS_AND_STAYS, str(proxy.port)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             accepted, _ = server.accept()
             with accepted:
                 assert accepted.recv(100) == b"before"
-                accepted.sendall(b"!")
                 proxy.block()
+                assert process.stdin is not None
                 assert process.stdout is not None
-                process.stdout.readline()
+                process.stdin.write("go on\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "sent\n"
                 process.send_signal(signal.SIGKILL)
                 process.wait()
                 proxy.unblock()
