@@ -159,8 +159,8 @@ class Product:
             under = self.layout.copies(id)
             if len(self.etcd.keys(under)) != tables:  # those of a table in copy are two or more
                 return False
-            found = self.etcd.range(under).items
-            return sum(decode(CopyRecord, kv).stage is CopyStage.DONE for kv in found) == tables
+            records = [kv for kv in self.etcd.range(under).items if "/" not in kv.key.removeprefix(under)]
+            return sum(decode(CopyRecord, kv).stage is CopyStage.DONE for kv in records) == tables
 
         self.until(copied, f"{id} has copied {tables} tables", every=0.1)
 
