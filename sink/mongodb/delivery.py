@@ -11,16 +11,17 @@ The driver has no option for either. A pool reports a new connection before anyb
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from pymongo.monitoring import ConnectionPoolListener, ConnectionReadyEvent
 
 from sink.sink import ARRIVES_WITHIN
@@ -30,15 +31,19 @@ _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 _USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
 """Linux has it."""
+_log = structlog.get_logger()
 
 
 class PromptDelivery(ConnectionPoolListener):
     def connection_ready(self, event: ConnectionReadyEvent) -> None:
-        """The event names the server only. Other connections to that port do not mind."""
-        for connection in _connections():
-            with connection, suppress(OSError):  # it may have ended since
-                if connection.getpeername()[1] == event.address[1]:
-                    deliver_promptly(connection, ARRIVES_WITHIN)
+        """The event names the server only. Other connections to that port do not mind. The driver would hide an error."""
+        try:
+            for connection in _connections():
+                with connection:
+                    if _port_of(connection) == event.address[1]:
+                        deliver_promptly(connection, ARRIVES_WITHIN)
+        except OSError as error:
+            _log.warning("late_rows_possible", error=f"a connection to the target has no limit: {error}")
 
     def _nothing(self, event: Any) -> None: ...
 
@@ -56,10 +61,23 @@ def deliver_promptly(connection: socket.socket, within: timedelta) -> None:
 def _connections() -> Iterator[socket.socket]:
     """Those of this process, each by a descriptor of its own: options belong to the connection."""
     for each in _DESCRIPTORS.iterdir():
-        with suppress(OSError):  # it is closed since
-            if stat.S_ISSOCK(os.fstat(int(each.name)).st_mode):
-                found = socket.socket(fileno=os.dup(int(each.name)))
-                if found.family in _INTERNET:
-                    yield found
-                else:
-                    found.close()
+        try:
+            number = os.dup(int(each.name))
+        except OSError as error:
+            if error.errno != errno.EBADF:  # it is closed since
+                raise
+            continue
+        if stat.S_ISSOCK(os.fstat(number).st_mode):
+            yield socket.socket(fileno=number)
+        else:
+            os.close(number)
+
+
+def _port_of(connection: socket.socket) -> int | None:
+    """Of the other side, if there is one."""
+    if connection.family not in _INTERNET:
+        return None
+    try:
+        return int(connection.getpeername()[1])
+    except OSError:  # it listens, or has ended
+        return None

@@ -27,8 +27,8 @@ SINK = (
     ),
     Fault(
         "only some connections to a target give up",
-        "if connection.getpeername()[1] == event.address[1]:",
-        "if connection.getpeername()[1] > event.address[1]:",
+        "if _port_of(connection) == event.address[1]:",
+        "if _port_of(connection) != event.address[1]:",
         tests=_DELIVERY,
     ),
     Fault(

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from changefeed.errors import SinkUnavailable
 from devstack.mongodb.server import Client
@@ -114,3 +115,13 @@ def test_connections_to_a_target_have_the_limit(target_uri: str, monkeypatch: py
         client.admin.command("ping")
         assert client.address is not None
         assert (client.address[1], ARRIVES_WITHIN) in limited
+
+
+def test_a_connection_without_the_limit_is_told(target_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("sink.mongodb.delivery.os.dup", full)
+    with capture_logs() as logs, connect(target_uri) as client:
+        client.admin.command("ping")
+    assert "Too many open files" in next(log["error"] for log in logs if log["event"] == "late_rows_possible")
