@@ -24,13 +24,13 @@ from rich.table import Table
 
 from processor.lanes.windows import WindowLimits
 
-_READ, _APPLY = 7.0, 13.8
-"""Microseconds of our CPU for an insert of a divided window: 20.8 by `python -m bench slices`. Of that the scan of headers and half of the shuffle,
+_READ, _APPLY = 7.5, 9.0
+"""Microseconds of our CPU for an insert of a divided window: 16.5 by `python -m bench slices`. Of that the scan of headers and half of the shuffle,
 which goes through the JVM, are taken to be reading's.
 """
-_WHOLE = 13.5
+_WHOLE = 7.9
 """Of an undivided one, which one task reads and applies."""
-_SOURCE, _TARGET = 1.8, 7.7
+_SOURCE, _TARGET = 2.0, 6.5
 """Of the servers (`python -m bench catch_up`)."""
 _JOB_SECONDS = 0.14
 _SLOTS_EACH = 2

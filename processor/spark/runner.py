@@ -166,7 +166,7 @@ class SparkRunner(AbstractContextManager["SparkRunner"]):
             return None
 
     def divides(self) -> bool:
-        """Whether a shuffle makes a window faster. It costs each event half as much again, and without one a task that reads while the target
+        """Whether a shuffle makes a window faster. It costs each event as much again, and without one a task that reads while the target
         writes already keeps two cores busy. Where executors come with the load, only many tasks bring them.
         """
         if self._settings.grows:
