@@ -32,7 +32,7 @@ keys (`~` does), so a node can mirror the rest as one range (`Mirror`). What sta
 
 A value is a JSON object: the fields of its record, and the version of its format, such as `"v": 1`. So `etcdctl get` shows readable
 text. A reader ignores fields that it does not know. A newer `v` is an error. A large document of a record may stand beside it
-(`large/large_values.py`).
+(`large_values.py`).
 
 **Groups.** Keys with one parent (`.../schema/`) are a group. The mirror copies, and readers read, whole groups.
 

@@ -5,6 +5,7 @@
 - A class name is unique in the product.
 - A module has at most 400 lines.
 - A base name, such as `errors.py`, stands at most twice in the product.
+- What the first sentence of a module names stands in the module; a module that a docstring names is there.
 - A constructor takes at most six parameters. Those count that are written as `__init__`, and those of dataclasses that keep a state of their
   own in fields with `_`. The fields of other dataclasses are data, as many as a record has.
 """
@@ -12,6 +13,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -45,6 +47,8 @@ _IMPURE = {
     ),
 }
 _CLOCKS = {"now", "utcnow", "today"}
+_FIRST_NAMES = re.compile(r"(?:`\w+`(?:, | and )?)+:")
+_MODULE_NAME = re.compile(r"`([\w/]+\.py)`")
 _MOST_LINES, _MOST_NAMESAKES, _MOST_PARAMETERS = 400, 2, 6
 
 
@@ -58,6 +62,7 @@ def main() -> int:
         *_long_modules(product),
         *_namesakes(product),
         *_constructors({name: trees[name] for name in product}),
+        *_names({path: trees[name] for name, path in product.items()}),
     ]
     for breach in breaches:
         print(breach)
@@ -146,6 +151,20 @@ def _parameters(node: ast.ClassDef) -> int:
     public = [part for part in fields if not ast.unparse(part.target).startswith("_")]
     given = [part for part in public if part.value is None or "init=False" not in ast.unparse(part.value)]
     return len(given) if len(public) < len(fields) else 0
+
+
+def _names(modules: Mapping[Path, ast.Module]) -> Iterator[str]:
+    there = [f"/{path.relative_to(ROOT).as_posix()}" for path in modules_of((*PRODUCT, "bench", "devstack")).values()]
+    for path, tree in modules.items():
+        text = path.read_text(encoding="utf-8")
+        about = ast.get_docstring(tree, clean=False) or ""
+        beginning = _FIRST_NAMES.match(about)
+        for name in re.findall(r"`(\w+)`", beginning.group()) if beginning else ():
+            if name != path.stem and not re.search(rf"\b{name}\b", text.replace(about, "", 1)):
+                yield f"{path.relative_to(ROOT)}: its docstring begins with {name}, which is not there"
+        for module in _MODULE_NAME.findall(text):
+            if not any(each.endswith(f"/{module}") for each in there):
+                yield f"{path.relative_to(ROOT)}: there is no {module}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`RejectedRows`: lists, requests and drops the dead letters of a changefeed, in the target."""
+"""`listed`, `requested`, `dropped`: lists, requests and drops the dead letters of a changefeed, in the target."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
     REFILTER     updated to other tables or routes, and it   takes tables in and out, brings them to their names downstream; writes the
                  is to run; or tables without a name         filter's tables and the routes. Open DDLs are waited for: RUN, with the
                  downstream may have got one                 tables of before. Not if tables get other names, which needs a pause
-    RUN          otherwise                                   `decision.py`: barrier, DDL, status
+    RUN          otherwise                                   `decide.py`: barrier, DDL, status
 
 The first row that holds is taken. A crash in a phase leaves a state in which the same phase is found again, or the next one.
 """

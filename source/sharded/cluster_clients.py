@@ -9,7 +9,7 @@
 
 An answer ends a silence. Each owner begins to count anew.
 
-`ClusterClock`: a time that all shards of a cluster have reached.
+`reach`, `reach_newest`: a time that all shards of a cluster have reached.
 
 A shard that nobody writes to is at its last no-op, up to ten seconds behind. A read with `afterClusterTime` has it write another one. It takes
 the time from another shard only with that shard's signature, which sessions carry.
