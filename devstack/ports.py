@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
 import socket
+import tempfile
+from functools import cache
 from pathlib import Path
 
 _LOWEST = 20000
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ATTEMPTS = 200
-_SHARES = 16
 _DRAWN: set[int] = set()
+_RESERVATIONS = Path(tempfile.gettempdir()) / f"sluice-ports-{os.getuid()}"
+"""A file of which each process locks one byte for each port that it has drawn. Its locks end with it."""
 
 
 def free_port() -> int:
     """A port outside the range that the kernel uses for outgoing connections.
 
     A port inside that range may be taken while its server is stopped; in the worst case a client that connects to it is connected
-    to itself. Each process draws from a share of its own, and no port twice: a free port may belong to a server that is
-    about to start.
+    to itself. No port is drawn twice, by whatever process of this machine: a free one may belong to a server that is about to start again.
     """
     highest = int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0])
     for _ in range(_ATTEMPTS):
-        port = random.SystemRandom().randrange(_LOWEST + os.getpid() % _SHARES, highest, _SHARES)
-        if port not in _DRAWN and not taken(port):
+        port = random.SystemRandom().randrange(_LOWEST, highest)
+        if port not in _DRAWN and _reserved(port) and not taken(port):
             _DRAWN.add(port)
             return port
     raise RuntimeError(f"no free port between {_LOWEST} and {highest} after {_ATTEMPTS} attempts")
+
+
+def _reserved(port: int) -> bool:
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@cache
+def _reservations() -> int:
+    return os.open(_RESERVATIONS, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def taken(port: int) -> bool:
