@@ -23,6 +23,7 @@ Call = Callable[[], None]
 
 @dataclass(slots=True)
 class _Asked:
+    about: Hashable
     done: bool = False
     answer: Any = None
     error: SluiceError | None = None
@@ -43,15 +44,21 @@ class Background:
         """In monotonic seconds."""
         return time.monotonic()
 
-    def take(self, key: Hashable, call: Callable[[], Any]) -> Any:
+    def take(self, key: Hashable, call: Callable[[], Any], *, about: Hashable = None) -> Any:
         """Returns the answer of the call once, and None until it has one. Starts the call if it is not running.
 
         Raises the call's error once, a retryable error until its delay is over. After that the call is started again.
+
+        A call of the same key `about` something else is waited for, since it may be writing, and what it answers is nobody's.
         """
         with self._lock:
             asked = self._asked.get(key)
+            if asked is not None and asked.about != about:
+                if not asked.done:
+                    return None
+                asked = None
             if asked is None or (asked.raised and time.monotonic() >= asked.again_deadline):
-                asked = self._asked[key] = _Asked()
+                asked = self._asked[key] = _Asked(about)
                 self._workers.submit(partial(self._ask, asked, call))
             if not asked.done:
                 return None

@@ -47,7 +47,7 @@ from coordination.view import View
 from owner import etcd_view
 from owner.background import Background
 from owner.chores import PrincipalCopy, SinkChores, SourceChores
-from owner.connections import OwnerTerm
+from owner.connections import FeedPermit, OwnerTerm
 from owner.ddl.execution import Apply, Observe, RecordExecuting, Refuse, translated
 from owner.ddl.jobs import DdlJobs
 from owner.ddl.scope import DdlClassifier
@@ -97,8 +97,8 @@ class ChangefeedOwner:
         self._random = Random()  # noqa: S311  # spreads retries
         self._lifecycles = Lifecycles(self._random)
         self._writer = ChangefeedWriter(term.store, term.layout, id)
-        life = f"{term.layout.cluster}/{created_rev}"
-        self._sink = term.connections.open_sink(configuration, life, term.permit)
+        self._permit = FeedPermit(term.permit)
+        self._sink = term.connections.open_sink(configuration, f"{term.layout.cluster}/{created_rev}", self._permit)
         self._source = term.connections.acquire(configuration.source, capture)
         self._background = Background(term.wake)
         self._jobs = self._new_jobs()
@@ -137,6 +137,7 @@ class ChangefeedOwner:
 
     def close(self) -> None:
         """To be called once."""
+        self._permit.ended = True
         self._background.close()
         self._jobs.close()
         self._sync.close()

@@ -173,6 +173,19 @@ class TermPermit:
         return left
 
 
+@dataclass(slots=True)
+class FeedPermit:
+    """The term's, until another owner of the changefeed takes the place of this one: what still runs may not write between what that one does."""
+
+    of_term: Permit
+    ended: bool = False
+
+    def __call__(self) -> float:
+        if self.ended:
+            raise FencedError("the changefeed was changed or removed, so what began before writes nothing more")
+        return self.of_term()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerTerm:
     """Shared by all changefeeds while this node is the owner."""

@@ -80,13 +80,15 @@ class TableStarts:
         self._log = _log.bind(changefeed=configuration.id, epoch=writer.epoch)
 
     def begin(self, known: OwnerView, status: ChangefeedStatus) -> None:
-        """For a changefeed without a checkpoint. Until it has one, its status shows why not."""
+        """For a changefeed without a checkpoint. Until it has one, its status shows why not.
+
+        One call at a time, whatever the user wants meanwhile: the last one tells the readers of messages where the changefeed begins.
+        """
         lifecycle = self._lifecycles.after(self._lifecycles.commanded(known.info, status), Sign.TICK)
         if lifecycle.running:
-            question = ("begin", known.info.version)
             try:
                 beginning: Beginning | None = self._background.take(
-                    question, lambda: self._beginning(known.info.resume_from)
+                    "begin", lambda: self._beginning(known.info.resume_from), about=known.info.version
                 )
             except SluiceError as error:
                 lifecycle = self._lifecycles.after(lifecycle, error)
@@ -141,7 +143,7 @@ class TableStarts:
         if not self._renames.go_on(known, status, moving if known.info.reroute is Reroute.RENAME else []):
             return False
         change: FilterChange | None = self._background.take(
-            ("tables", known.info.version), lambda: self._change(known, status, position, moving)
+            "tables", lambda: self._change(known, status, position, moving), about=known.info.version
         )
         if change is None:
             return False

@@ -63,7 +63,9 @@ class TargetRenames:
         version = known.info.version
         left = {name: rename for name, rename in known.renames.items() if not rename.done}
         if left:
-            renamed: _Renamed | None = self._background.take(("rename", version, *left), lambda: self._rename(left))
+            renamed: _Renamed | None = self._background.take(
+                "rename", lambda: self._rename(left), about=(version, *left)
+            )
             if renamed is not None:
                 self._record(left, renamed)
             return False
@@ -74,7 +76,7 @@ class TargetRenames:
             self._writer.mark_changing(replace(status, tables=()))
             return False
         seen: dict[TableName, TargetRename] | None = self._background.take(
-            ("observe", version, *next_ones), lambda: self._observe(next_ones)
+            "observe", lambda: self._observe(next_ones), about=(version, *next_ones)
         )
         if seen is not None:
             self._writer.renames(seen)

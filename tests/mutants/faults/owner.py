@@ -277,4 +277,16 @@ OWNER = (
         "return max((each.done.different for each in (self.present,) if each is not None), default=0)",
         tests=("tests/unit/owner/test_continuous_check.py",),
     ),
+    Fault(
+        "a changefeed that is asked to begin again begins while it still begins",
+        "                if not asked.done:\n                    return None\n                asked = None\n",
+        "                asked = None\n",
+        tests=("tests/unit/owner/test_background.py",),
+    ),
+    Fault(
+        "what an owner of a changefeed has left running writes beside the next one",
+        "        self._permit.ended = True\n",
+        "",
+        tests=("tests/unit/owner/test_changefeed_owner.py",),
+    ),
 )

@@ -17,5 +17,5 @@ class AtOnce(Background):
     def now(self) -> float:
         return self.seconds
 
-    def take(self, key: Hashable, call: Callable[[], Any]) -> Any:
+    def take(self, key: Hashable, call: Callable[[], Any], *, about: Hashable = None) -> Any:
         return None if self.slow else call()

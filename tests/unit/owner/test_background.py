@@ -50,6 +50,33 @@ def test_a_retryable_error_is_told_until_its_delay_is_over() -> None:
     assert asked[1] - asked[0] >= 0.3
 
 
+def test_a_call_about_something_else_is_waited_for_and_its_answer_is_nobodys() -> None:
+    ends, running = threading.Event(), []
+
+    def call(about: int) -> int:
+        running.append(about)
+        assert ends.wait(PATIENCE_SECONDS)
+        return about
+
+    background = Background(lambda: None)
+    assert background.take("key", lambda: call(1), about=1) is None
+    assert background.take("key", lambda: call(2), about=2) is None
+    until(lambda: running)
+    assert running == [1]
+    ends.set()
+    assert until(lambda: background.take("key", lambda: call(2), about=2)) == 2
+    assert running == [1, 2]
+
+
+def test_an_error_about_something_else_is_nobodys() -> None:
+    def fail() -> object:
+        raise SourceUnavailable("away")
+
+    background = Background(lambda: None)
+    assert background.take("key", fail, about=1) is None
+    assert until(lambda: background.take("key", lambda: "here", about=2)) == "here"
+
+
 def test_a_permanent_error_is_told_once() -> None:
     outcomes: list[object] = [SourceUnsupported("too old"), "granted"]
 

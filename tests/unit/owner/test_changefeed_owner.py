@@ -14,6 +14,7 @@ import pytest
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
+from changefeed.errors import FencedError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
@@ -33,6 +34,7 @@ from owner.connections import Connections, OwnerTerm
 from owner.ddl.feed import Taken
 from owner.ddl.jobs import InFlightDdl
 from sink.receipt import CommitCounts
+from sink.sink import Permit
 from tests.described import described
 from tests.memory_etcd import MemoryEtcd
 
@@ -88,6 +90,7 @@ class Owner:
         self.epoch = self.server.txn([], [Put(LAYOUT.owner(1), b"me", lease)]).revision
         self._mirror = Mirror(self.server.connect(), LAYOUT.root)
         self._owners: list[ChangefeedOwner] = []
+        self.permits: list[Permit] = []
         self._configuration = Configuration.parse(
             {
                 "id": FEED,
@@ -172,13 +175,7 @@ class Owner:
             ),
             release=lambda *_: None,
             compare=None,
-            open_sink=lambda *_: SimpleNamespace(
-                takes_late_ddl=True,
-                marks=lambda *_: self.marks,
-                ddl=lambda *_: self.target,
-                leftovers=lambda *_: None,
-                open_letters=lambda before: before,
-            ),
+            open_sink=self._open_sink,
         )
         term = OwnerTerm(
             store=FencedStore(self.server.connect(), key=LAYOUT.owner(1), epoch=self.epoch),
@@ -191,6 +188,16 @@ class Owner:
             in_flight=InFlightDdl(lambda: 10.0),
         )
         return ChangefeedOwner(FEED, self._configuration, Capture.OPLOG, term, created_rev=1)
+
+    def _open_sink(self, _: Configuration, __: str, permit: Permit) -> SimpleNamespace:
+        self.permits.append(permit)
+        return SimpleNamespace(
+            takes_late_ddl=True,
+            marks=lambda *_: self.marks,
+            ddl=lambda *_: self.target,
+            leftovers=lambda *_: None,
+            open_letters=lambda before: before,
+        )
 
 
 def _nothing(*_: object) -> SimpleNamespace:
@@ -212,6 +219,16 @@ def test_a_mark_is_the_checkpoint_in_etcd_with_the_stragglers_behind_it(owner: O
     owner.tick()
     names = [TableName("dr", "a"), TableName("dr", "b")]
     assert owner.marks.made.get(timeout=60) == (at(100), {B: at(70)}, names)
+
+
+def test_what_an_owner_of_a_changefeed_has_left_running_writes_nothing_beside_the_next_one(owner: Owner) -> None:
+    owner.rests(State.STOPPED)
+    owner.tick()
+    [permit] = owner.permits
+    assert permit() == 10
+    owner.close()
+    with pytest.raises(FencedError):
+        permit()
 
 
 def test_a_changefeed_is_removed_when_its_node_says_that_it_has_stopped(owner: Owner) -> None:

@@ -124,7 +124,7 @@ class Slow(AtOnce):
         super().__init__()
         self.calls: list[Callable[[], Any]] = []
 
-    def take(self, key: Hashable, call: Callable[[], Any]) -> Any:
+    def take(self, key: Hashable, call: Callable[[], Any], *, about: Hashable = None) -> Any:
         if self.calls:
             return self.calls.pop()()
         self.calls.append(call)
