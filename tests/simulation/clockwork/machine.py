@@ -66,6 +66,8 @@ class Thread:
         """The number of the thread for which it works, or its own number."""
         self.copies: TableId | None = None
         """The table whose initial copy the thread works for."""
+        self.sent_by: str | None = None
+        """The node that sent its command, if that came late: its process may have died meanwhile."""
         self.greenlet = greenlet.greenlet(target, parent=hub)
 
     @property

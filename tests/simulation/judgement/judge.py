@@ -266,7 +266,7 @@ class Judge:
         self._writers[life, key] = thread.task
 
     def _check_home(self, thread: Thread, life: TableId, what: str) -> None:
-        node = self._node_of(thread)
+        node = NodeId(thread.sent_by) if thread.sent_by is not None else self.node_of(thread)
         homes = self._etcd.homes(life)
         if homes and node not in homes:
             raise Violation(f"I4: {what} of {life} by {node}, in {thread.process}, though {homes} have it")
@@ -279,7 +279,7 @@ class Judge:
         if any(report is not None and report.stops.get(life, 0) >= rev for report in reports):
             raise Violation(f"stops: {what} of {life}, though its node obeys its stop")
 
-    def _node_of(self, thread: Thread) -> NodeId:
+    def node_of(self, thread: Thread) -> NodeId:
         permit = self._cluster.resources_by_process[thread.process]._permit
         if permit is None:
             raise Violation(f"I4: a row is written by {thread.process}, which has no task any more")

@@ -282,7 +282,7 @@ def _a_lost_table_is_copied_as_it_was_known() -> AbstractContextManager[Any]:
 OWNER_BUGS: Mapping[str, Bug] = {
     "writes are not fenced": Bug(_writes_are_not_fenced, 40),
     "unknown outcomes are not settled": Bug(_unknown_outcomes_are_not_settled, 80),
-    "connections deliver what nobody waits for": Bug(_connections_deliver_what_nobody_waits_for, 100),
+    "connections deliver what nobody waits for": Bug(_connections_deliver_what_nobody_waits_for, 200),
     "a lost session goes on": Bug(_a_lost_session_goes_on, 40),
     "a DDL holds nothing while it runs": Bug(_a_ddl_holds_nothing_while_it_runs, 10),
     "barrier passes DDLs that are not recorded": Bug(_barrier_passes_ddls_that_are_not_recorded, 60),

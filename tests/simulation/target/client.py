@@ -155,6 +155,7 @@ class _Database:
         server, network = self._server, self._server.network
         machine, sender = server.machine, server.machine.current
         assert sender is not None
+        assert server.judge is not None
         assert sender.command_deadline is not None, "rows have a limit"
         left = sender.command_deadline - machine.now
         delay = network.late.choice(_DELAYS)
@@ -172,6 +173,7 @@ class _Database:
 
         late = machine.spawn(sender.process, "late rows", arrive)
         late.task, late.copies, late.sending = sender.task, sender.copies, True
+        late.sent_by = server.judge.node_of(sender)
         machine.note(sender.process.name, f"{verb}: {delay:g} s late")
         machine.count("fault: late rows")
         try:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pymongo.errors import OperationFailure
 
+from changefeed.records.node import NodeId
 from changefeed.table import TableId, TableName
 from sink.mongodb.rows.rows_ahead import ROWS_AHEAD
 from sink.mongodb.sync_marks import SYNC_POINTS
@@ -107,6 +108,10 @@ class Judge(Protocol):
         """Called where the row is refused, since another one has its value."""
 
     def build_is_sent(self, thread: Thread, name: TableName) -> None: ...
+
+    def node_of(self, thread: Thread) -> NodeId:
+        """Whose task the thread works for."""
+        ...
 
     def sync_point(self, record: Mapping[str, Any], there: Snapshot) -> None:
         """Called when a record says that the source and the target, `there`, are equal."""
