@@ -14,6 +14,7 @@ import pytest
 from pymongo.errors import PyMongoError
 
 from changefeed.cluster_time import ClusterTime
+from changefeed.records.node import NodeId
 from changefeed.table import TableId, TableName
 from devstack.mongodb.replica_set import ReplicaSet
 from devstack.mongodb.server import TESTING, Client, MongoDB
@@ -80,6 +81,9 @@ class Nobody:
     def taken(self, thread: Thread, name: TableName, table: TableId | None, row: Any, by: Any) -> None: ...
 
     def build_is_sent(self, thread: Thread, name: TableName) -> None: ...
+
+    def node_of(self, thread: Thread) -> NodeId:
+        return NodeId(thread.process.name)
 
     def ddl(
         self, thread: Thread, copies: TableId | None, name: TableName, what: str, *, late: bool = False
