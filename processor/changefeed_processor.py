@@ -44,7 +44,7 @@ from processor.rate import LimitShares
 from processor.running_jobs import RunningJobs
 from processor.spark.pipeline import SharedContext
 from processor.task.job import Held, JobSpec
-from schema_store.definition import new_uuid
+from schema_store.definition import later_uuids
 from sink.opening import open_sink
 from sink.sink import Sink
 
@@ -276,13 +276,12 @@ class ChangefeedProcessor:
 
 def _held(stored: ProcessorView) -> Held:
     """What open DDLs hold. A create holds no table in the barrier, since no node has the table yet: its id comes from its record. Nor does a
-    new UUID mean a table yet.
+    new UUID mean a table yet, nor one that a table had when it left the filter, and with which it comes back.
     """
-    events = [record.event for record in stored.ddls() if record.open]
+    events = sorted((record.event for record in stored.ddls() if record.open), key=lambda event: event.position)
     names = [(event.type, name) for event in events for name in (event.table, event.renamed_to) if name is not None]
     tables = {event.id for event in events if event.id is not None} | stored.orders.barrier.held.keys()
-    renewed = sorted((event for event in events if event.type is DdlType.NEW_UUID), key=lambda event: event.position)
-    uuids = {new_uuid(event): event.id for event in renewed if event.id is not None}
+    uuids = {uuid: event.id for event in events if event.id is not None for uuid in later_uuids(event)}
     known_from = max(stored.patterns_since or stored.checkpoint, stored.checkpoint)
     return Held(
         tables=frozenset(tables | uuids.keys()),

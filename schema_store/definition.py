@@ -52,6 +52,13 @@ def enters(event: DdlEvent) -> bool:
     return event.type is DdlType.RENAME and "options" in event.description.decode()
 
 
+def later_uuids(event: DdlEvent) -> tuple[TableId, ...]:
+    """Those besides its table's first one that rows may have from a `newUuid` on, or once a table has come back that was in the filter before."""
+    if event.type is DdlType.NEW_UUID:
+        return (new_uuid(event),)
+    return tuple(map(TableId, event.description.decode().get("uuids", ()))) if enters(event) else ()
+
+
 def _default_id_index(options: _Fields) -> _Fields:
     index: _Fields = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
     if "collation" in options:

@@ -51,7 +51,7 @@ class Held:
     unexplained: frozenset[TableName] = frozenset()
     """The names of DDLs that wait for a user since nobody could explain them. Whatever has such a name from then on is copied, some day."""
     uuids: Mapping[TableId, TableId] = field(default_factory=dict)
-    """The tables that get a UUID by such a DDL, by that UUID. These UUIDs are among `tables`, too."""
+    """The tables that get a UUID by such a DDL, or come back with it, by that UUID. These UUIDs are among `tables`, too."""
     known_from: Position | None = None
     """An event before this position whose table is unknown is dropped: the filter did not want the table then, or no table but the stragglers still
     needs the event."""

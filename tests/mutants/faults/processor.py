@@ -288,4 +288,10 @@ PROCESSOR = (
         "        if capped and overlap is Overlap.HELD:\n",
         tests=("tests/unit/processor/task/rows/test_applier.py",),
     ),
+    Fault(
+        "a table that comes back into the filter is unknown by the UUID that it had there",
+        "event.id is not None for uuid in later_uuids(event)}",
+        "event.type is DdlType.NEW_UUID and event.id is not None for uuid in later_uuids(event)}",
+        tests=("tests/unit/processor/test_changefeed_processor.py",),
+    ),
 )

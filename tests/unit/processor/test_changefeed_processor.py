@@ -23,6 +23,8 @@ from processor.task.job import JobOutcome
 from tests.unit.processor.held_jobs import FEED, LAYOUT, NODE, A, B, Cluster, at
 from tests.until import PATIENCE_SECONDS
 
+UUID_OF_B = TableId("bb" * 15 + "b2")
+
 
 def test_a_checkpoint_is_published_only_after_its_job_has_answered() -> None:
     cluster = Cluster()
@@ -274,6 +276,28 @@ def test_an_open_ddl_tells_the_new_uuid_of_its_table() -> None:
     [spec] = cluster.jobs.specs
     assert spec.held.uuids == {B: A}
     assert spec.held.tables == {A, B}
+
+
+def test_an_open_rename_tells_the_uuids_with_which_its_table_comes_back_into_the_filter() -> None:
+    """Its versions of before may be gone, and rows of the table come behind the rename."""
+    cluster = Cluster()
+    event = DdlEvent(
+        position=at(105),
+        type=DdlType.RENAME,
+        db="s",
+        table=TableName("s", "aside"),
+        renamed_to=TableName("s", "b"),
+        id=B,
+        description=Document.of({"options": {}, "indexes": [], "uuids": [UUID_OF_B]}),
+    )
+    record = DdlRecord(event=event, scope=Scope(), seen_at=datetime.now(UTC))
+    cluster.put(LAYOUT.ddl(FEED, record.position), record)
+    cluster.barrier(110)
+    cluster.tick()
+    cluster.jobs.let_run()
+    [spec] = cluster.jobs.specs
+    assert spec.held.uuids == {UUID_OF_B: B}
+    assert spec.held.tables == {B, UUID_OF_B}
 
 
 def test_a_schema_that_makes_no_sense_is_an_error_of_the_changefeed() -> None:
