@@ -156,7 +156,8 @@ class EtcdRecords:
         return self._homes.get(life, set())
 
     def known_as(self, table: TableId) -> TableId:
-        """Its present life."""
+        """Its present life, or its last one."""
+        self.homes(table)  # which finds the lives anew, too
         return self._known_as.get(table, table)
 
     def in_copy(self, table: TableId) -> bool:
