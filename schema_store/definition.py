@@ -56,7 +56,8 @@ def later_uuids(event: DdlEvent) -> tuple[TableId, ...]:
     """Those besides its table's first one that rows may have from a `newUuid` on, or once a table has come back that was in the filter before."""
     if event.type is DdlType.NEW_UUID:
         return (new_uuid(event),)
-    return tuple(map(TableId, event.description.decode().get("uuids", ()))) if enters(event) else ()
+    comes_back = event.type in (DdlType.RENAME, DdlType.ENTER) and b"\x04uuids\0" in event.description.raw
+    return tuple(map(TableId, event.description.decode().get("uuids", ()))) if comes_back else ()
 
 
 def _default_id_index(options: _Fields) -> _Fields:
