@@ -1,7 +1,7 @@
 """`Overdue`: which jobs take too long, and which are not wanted any more and do not end. Pure.
 
-A job that is not wanted ends by itself: its permit, which is asked before each write, looks at etcd every two seconds. One that never comes to its next write does not, as when
-a row's value or the driver's library holds it. Spark is asked to end such a job, and kills its Python worker.
+A job that is not wanted ends by itself: its permit, which is asked before each write, looks at etcd every two seconds. One that never comes to
+its next write does not, as when a row's value or the driver's library holds it. Spark is asked to end such a job, and kills its Python worker.
 
       0   a window begins
      60   it has no answer: the changefeed's warning names its tables, and so does `sluice table list`

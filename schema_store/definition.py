@@ -53,7 +53,10 @@ def enters(event: DdlEvent) -> bool:
 
 
 def later_uuids(event: DdlEvent) -> tuple[TableId, ...]:
-    """Those besides its table's first one that rows may have from a `newUuid` on, or once a table has come back that was in the filter before."""
+    """Those besides its table's first one that rows may have from a `newUuid` on, or once a table has come back that was in the filter before.
+
+    A definition may be megabytes, and is decoded only if it tells some.
+    """
     if event.type is DdlType.NEW_UUID:
         return (new_uuid(event),)
     comes_back = event.type in (DdlType.RENAME, DdlType.ENTER) and b"\x04uuids\0" in event.description.raw

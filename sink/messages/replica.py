@@ -2,9 +2,9 @@
 
 Rows are written in batches, and before each DDL. While a table is copied, a change may not fit, and its indexes wait until the copy is over.
 
-What is about to be done is saved before it is done (`replica_place.py`). A replica that goes on reads the tables' names from the messages before
-its mark, and then the whole round again: it passes over what is written, writes again the rows that may be written, in one run, so that
-unique values find their rows, and applies a DDL that was begun to what the target looked like before it.
+What is about to be done is saved before it is done (`replica_place.py`). A replica that goes on reads the tables' names from the messages
+before its mark, and then the whole round again: it passes over what is written, writes again the rows that may be written, in one run, so
+that unique values find their rows, and applies a DDL that was begun to what the target looked like before it.
 
 A copy may be found complete only when a round is read again. Its end then waits until the target is as far as it was.
 """

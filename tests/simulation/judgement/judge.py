@@ -266,7 +266,7 @@ class Judge:
         self._writers[life, key] = thread.task
 
     def _check_home(self, thread: Thread, life: TableId, what: str) -> None:
-        node = NodeId(thread.sent_by) if thread.sent_by is not None else self.node_of(thread)
+        node = self.node_of(thread)
         homes = self._etcd.homes(life)
         if homes and node not in homes:
             raise Violation(f"I4: {what} of {life} by {node}, in {thread.process}, though {homes} have it")
@@ -280,6 +280,8 @@ class Judge:
             raise Violation(f"stops: {what} of {life}, though its node obeys its stop")
 
     def node_of(self, thread: Thread) -> NodeId:
+        if thread.sent_by is not None:
+            return NodeId(thread.sent_by)
         permit = self._cluster.resources_by_process[thread.process]._permit
         if permit is None:
             raise Violation(f"I4: a row is written by {thread.process}, which has no task any more")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,17 +14,30 @@ from changefeed.documents.document import Document
 from changefeed.errors import ConflictError, PipelineUnavailable, RowRejected, SinkUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
+from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, DdlState, Scope
 from changefeed.records.node import PositionReport
 from changefeed.records.requests import RepairRequest
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableId, TableName, TableSchema
 from coordination.etcd.protocol import Delete
-from processor.task.job import JobOutcome
+from processor.task.job import Held, JobOutcome
 from tests.unit.processor.held_jobs import FEED, LAYOUT, NODE, A, B, Cluster, at
 from tests.until import PATIENCE_SECONDS
 
 UUID_OF_B = TableId("bb" * 15 + "b2")
+
+
+def held_by(event: DdlEvent, standing: Mapping[TableId, Position] | None = None) -> Held:
+    """What a job knows of an open DDL. `standing`: the tables that the barrier holds."""
+    cluster = Cluster()
+    record = DdlRecord(event=event, scope=Scope(tables=frozenset(standing or ())), seen_at=datetime.now(UTC))
+    cluster.put(LAYOUT.ddl(FEED, record.position), record)
+    cluster.barrier(110, standing)
+    cluster.tick()
+    cluster.jobs.let_run()
+    [spec] = cluster.jobs.specs
+    return spec.held
 
 
 def test_a_checkpoint_is_published_only_after_its_job_has_answered() -> None:
@@ -250,37 +264,24 @@ def test_a_table_that_came_and_went_while_a_node_did_not_look_is_gone_for_it() -
 
 
 def test_an_open_create_is_named_so_that_its_rows_are_no_surprise() -> None:
-    cluster = Cluster()
     event = DdlEvent(position=at(105), type=DdlType.CREATE, db="s", table=TableName("s", "b"), id=B)
-    record = DdlRecord(event=event, scope=Scope(), seen_at=datetime.now(UTC))
-    cluster.put(LAYOUT.ddl(FEED, record.position), record)
-    cluster.barrier(110)
-    cluster.tick()
-    cluster.jobs.let_run()
-    [spec] = cluster.jobs.specs
-    assert spec.held.tables == {B}
-    assert spec.held.names == {TableName("s", "b")}
+    held = held_by(event)
+    assert held.tables == {B}
+    assert held.names == {TableName("s", "b")}
 
 
 def test_an_open_ddl_tells_the_new_uuid_of_its_table() -> None:
-    cluster = Cluster()
     description = Document.of({"uuid": B})
     event = DdlEvent(
         position=at(105), type=DdlType.NEW_UUID, db="s", table=TableName("s", "a"), id=A, description=description
     )
-    record = DdlRecord(event=event, scope=Scope(tables=frozenset({A})), seen_at=datetime.now(UTC))
-    cluster.put(LAYOUT.ddl(FEED, record.position), record)
-    cluster.barrier(110, {A: at(105)})
-    cluster.tick()
-    cluster.jobs.let_run()
-    [spec] = cluster.jobs.specs
-    assert spec.held.uuids == {B: A}
-    assert spec.held.tables == {A, B}
+    held = held_by(event, {A: at(105)})
+    assert held.uuids == {B: A}
+    assert held.tables == {A, B}
 
 
 def test_an_open_rename_tells_the_uuids_with_which_its_table_comes_back_into_the_filter() -> None:
     """Its versions of before may be gone, and rows of the table come behind the rename."""
-    cluster = Cluster()
     event = DdlEvent(
         position=at(105),
         type=DdlType.RENAME,
@@ -290,14 +291,9 @@ def test_an_open_rename_tells_the_uuids_with_which_its_table_comes_back_into_the
         id=B,
         description=Document.of({"options": {}, "indexes": [], "uuids": [UUID_OF_B]}),
     )
-    record = DdlRecord(event=event, scope=Scope(), seen_at=datetime.now(UTC))
-    cluster.put(LAYOUT.ddl(FEED, record.position), record)
-    cluster.barrier(110)
-    cluster.tick()
-    cluster.jobs.let_run()
-    [spec] = cluster.jobs.specs
-    assert spec.held.uuids == {UUID_OF_B: B}
-    assert spec.held.tables == {B, UUID_OF_B}
+    held = held_by(event)
+    assert held.uuids == {UUID_OF_B: B}
+    assert held.tables == {B, UUID_OF_B}
 
 
 def test_a_schema_that_makes_no_sense_is_an_error_of_the_changefeed() -> None:
