@@ -35,7 +35,7 @@ from processor.task.rows.folding import fold
 from processor.task.rows.gate import place
 from sink.row import AskedRows, RowChange, RowWriter, Sole, Write, WriteResult
 
-BATCH_CHANGES = 5_000
+BATCH_CHANGES = 20_000
 BATCH_BYTES = 16 << 20
 FIRST_CHANGES = 500
 _LEAST_CHANGES, _LEAST_SHARING = 50, 10
