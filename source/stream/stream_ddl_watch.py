@@ -50,6 +50,7 @@ class Reading:
     quiet: bool
     """The reply had no event at all, not even one that is no DDL."""
     committed_ts: ClusterTime
+    """Everything that a majority had when the read began is at or before it."""
 
 
 class ResumingDdlWatch:
@@ -126,9 +127,12 @@ class ChangeStreamCursor:
         self._folder = DuplicateFolder() if sharded else None
         self._batch_size = BatchSize()
         self._stream: RawStream | None = None
+        self._late = False
+        """Whether the next reply is to a command of an earlier read. It may have come before the next read began."""
 
     def open(self, start_ts: ClusterTime) -> None:
         """At the first event of this cluster time."""
+        self._late = False
         self._stream = RawStream(
             self._client,
             start_ts=start_ts,
@@ -140,13 +144,15 @@ class ChangeStreamCursor:
     def read(self) -> Reading:
         assert self._stream is not None
         reply = self._stream.next(await_ms=AWAIT_MS)
+        late, self._late = self._late, reply is None
+        committed_ts = majority_time(self._client) if reply is None or late else reply.operation_ts
         if reply is None:
-            return Reading(quiet=False, committed_ts=majority_time(self._client))
+            return Reading(quiet=False, committed_ts=committed_ts)
         return Reading(
             events=tuple(self._ddls(reply.events)),
             token=reply.resume_token,
             quiet=not reply.events,
-            committed_ts=reply.operation_ts,
+            committed_ts=committed_ts,
         )
 
     def close(self) -> None:

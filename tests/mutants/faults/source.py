@@ -150,6 +150,11 @@ SOURCE = (
         "return position >= self._start and (self._delivered is None or position >= self._delivered)",
     ),
     Fault(
+        "a reply of a change stream to an earlier read tells what the majority has now",
+        "majority_time(self._client) if reply is None or late else reply.operation_ts",
+        "majority_time(self._client) if reply is None else reply.operation_ts",
+    ),
+    Fault(
         "a chunk is read before its copy's start",
         "if Position(ts.next()) < self._chunk.not_before:",
         "if ts.next() < ClusterTime(0, 0):",

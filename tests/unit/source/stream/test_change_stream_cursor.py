@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import bson
 import pytest
@@ -15,7 +16,7 @@ from bson.timestamp import Timestamp
 
 from changefeed.cluster_time import ClusterTime
 from source.connection import Client
-from source.stream import filter_match
+from source.stream import filter_match, raw_stream
 from source.stream.stream_ddl_watch import ChangeStreamCursor
 from tests.unit.source.stream.tokens import high_water_mark_token
 
@@ -30,6 +31,11 @@ def change(kind: str, increment: int, **fields: Any) -> dict[str, Any]:
 
 class FakeSession:
     session_id: Mapping[str, Any] = {"id": 1}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
     def end_session(self) -> None:
         pass
@@ -57,6 +63,25 @@ class FakeSource:
             "postBatchResumeToken": {"_data": high_water_mark_token(ClusterTime(100, 90))},
         }
         return RawBSONDocument(bson.encode({"cursor": cursor, "operationTime": Timestamp(100, 90), "ok": 1.0}))
+
+
+class SlowSource(FakeSource):
+    """Answers the aggregate when it is let, with what the majority had at 90. Until then the majority gets up to 95."""
+
+    def __init__(self) -> None:
+        super().__init__(change("drop", 6))
+        self.let = threading.Event()
+
+    def __getitem__(self, db: str) -> SlowSource:
+        return self
+
+    read_preference = None
+
+    def command(self, command: dict[str, Any], **options: object) -> RawBSONDocument | dict[str, Any]:  # type: ignore[override] # as the driver
+        if "aggregate" not in command:
+            return {"lastWrite": {"majorityOpTime": {"ts": Timestamp(100, 95)}}}
+        self.let.wait()
+        return super().command(command, **options)
 
 
 def opened(source: FakeSource, *, sharded: bool = False) -> ChangeStreamCursor:
@@ -90,3 +115,17 @@ def test_a_reply_without_events_is_quiet() -> None:
     reading = opened(FakeSource()).read()
     assert reading.quiet
     assert reading.committed_ts == ClusterTime(100, 90)
+
+
+def test_a_reply_that_came_between_two_reads_does_not_say_what_the_majority_had_at_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = SlowSource()
+    cursor = opened(source)
+    monkeypatch.setattr(raw_stream, "_SILENCE_SECONDS", 0.0)
+    assert cursor.read().events == ()
+    source.let.set()
+    monkeypatch.setattr(raw_stream, "_SILENCE_SECONDS", 60.0)
+    reading = cursor.read()
+    assert len(reading.events) == 1
+    assert reading.committed_ts == ClusterTime(100, 95)
