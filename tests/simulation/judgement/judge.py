@@ -522,11 +522,13 @@ class Judge:
         return error is not None and error.code == HistoryLost.code and self._source.has_lost(begin)
 
     def _never_looked_up(self) -> bool:
-        """Whether a rename brought in a table whose definition of then cannot be known any more, its DDL says so, and this is true. The rest has
-        arrived.
+        """Whether a rename brought in a table whose definition of then cannot be known any more, its DDL says so, and this is true: the oplog has lost
+        it, or the shard that had logged its history is gone. The rest has arrived.
         """
         return self.rest_arrived and any(
-            record.event.type is DdlType.UNKNOWN and "oplog" in record.note and self._source.has_lost(placed(at).ts)
+            record.event.type is DdlType.UNKNOWN
+            and any(word in record.note for word in ("oplog", "history"))
+            and self._source.has_lost(placed(at).ts)
             for at, record in self._etcd.open_ddls
         )
 
