@@ -105,7 +105,7 @@ class ChangefeedOwner:
         self._classifier = DdlClassifier(
             filter=configuration.filter,
             routes=configuration.routes,
-            background_indexes=configuration.ddl.async_indexes and self._sink.takes_late_ddl,
+            background_indexes=configuration.ddl.async_indexes and not configuration.sink_traits.keeps_messages,
             shard_keys=capture is not Capture.SHARD_OPLOGS or self._sink.every_change,
         )
         self._memory = OwnerMemory()

@@ -167,8 +167,6 @@ class Sink(Protocol):
     """It takes each change by itself, with what the source says about it, and a copy apart from the changes. Otherwise it takes their effect: changes of a
     row may become one, and what a copy has read already may be left out.
     """
-    takes_late_ddl: bool = True
-    """A DDL may come after rows of later changes."""
     commit_seconds: int | None = None
     """How long a window spans at least, and is committed then. None: rows are seen when they are written."""
 

@@ -30,7 +30,6 @@ from sluice_client.pos import pos_of
 
 class KafkaSink(Sink):
     every_change = True
-    takes_late_ddl = False
 
     def __init__(
         self, feed: str, options: KafkaSinkOptions, files: SecretFiles | None, life: str, permit: Permit

@@ -8,6 +8,11 @@ _WRITER = ("tests/unit/owner/test_etcd_writes.py",)
 
 OWNER = (
     Fault(
+        "a sink of messages is told an index behind a mark that is past it",
+        "background_indexes=configuration.ddl.async_indexes and not configuration.sink_traits.keeps_messages,",
+        "background_indexes=configuration.ddl.async_indexes,",
+    ),
+    Fault(
         "the scope of an index DDL leaves out tables that share its target name",
         "tables=frozenset(schema.id for schema in (*touched, *sharing) if schema.kind is not TableKind.VIEW),",
         "tables=frozenset(\n                    schema.id\n"

@@ -100,7 +100,7 @@ class MessageJudge(Judge):
             raise Violation(f"I5: {message}, but no record of it is open: {record}")
         self._check_order(record)
         self._done[at] += 1
-        for life in () if record.background else record.scope.tables:
+        for life in record.scope.tables:
             ends = life in self._etcd.stragglers and self._is_ended(life)
             if not ends and not self._is_covered(life, at):
                 raise Violation(f"I1: {record.event}, but of {life} there is {self._known_of(life)}")
@@ -120,7 +120,7 @@ class MessageJudge(Judge):
         for record in self._etcd.ddls.values():
             about = record.scope.tables if record.event.id is None else {record.event.id}
             shown = max((position_of(behind.get(table, str(mark["pos"]))) for table in about), default=FIRST)
-            if record.open and not record.background and record.position < shown:
+            if record.open and record.position < shown:
                 raise Violation(f"W4: the watermark {mark} is past {record.event}, which is not told yet")
         for id, table in self._source.by_id.items():
             if id not in self._entering:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from queue import Queue
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ import pytest
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
+from changefeed.documents.document import Document
 from changefeed.errors import FencedError
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle, State
@@ -86,6 +87,7 @@ class Owner:
         self.woken = threading.Event()
         self.moved_on = threading.Event()
         """The source was told to."""
+        self.subscribe: Callable[..., SimpleNamespace] = _nothing
         lease = self.server.grant(_LONG).id
         self.epoch = self.server.txn([], [Put(LAYOUT.owner(1), b"me", lease)]).revision
         self._mirror = Mirror(self.server.connect(), LAYOUT.root)
@@ -171,7 +173,7 @@ class Owner:
                 oplog_window=lambda: None,
                 losses=lambda _: None,
                 move_on=self.moved_on.set,
-                feed=SimpleNamespace(subscribe=_nothing),
+                feed=SimpleNamespace(subscribe=self.subscribe),
             ),
             release=lambda *_: None,
             compare=None,
@@ -192,7 +194,6 @@ class Owner:
     def _open_sink(self, _: Configuration, __: str, permit: Permit) -> SimpleNamespace:
         self.permits.append(permit)
         return SimpleNamespace(
-            takes_late_ddl=True,
             marks=lambda *_: self.marks,
             ddl=lambda *_: self.target,
             leftovers=lambda *_: None,
@@ -332,3 +333,31 @@ def test_reports_may_be_collected_for_longer_while_nothing_waits_for_them(owner:
     for _ in range(3):
         owner.tick()
         assert not owner.calm
+
+
+def test_a_sink_of_messages_is_told_an_index_before_any_mark_that_is_past_it(owner: Owner) -> None:
+    """A reader never looks again at what is before a mark."""
+    owner.is_(State.NORMAL, DesiredState.RUNNING)
+    made = Document.of({"indexes": [{"v": 2, "key": {"g": 1}, "name": "g_1"}]})
+    event = DdlEvent(
+        position=at(250),
+        type=DdlType.CREATE_INDEXES,
+        db="shop",
+        table=TableName("shop", "a"),
+        id=A,
+        description=made,
+    )
+
+    def subscribe(start: Position, moved: object) -> SimpleNamespace:
+        shown = [Taken(events=(event,), resolved=at(300), sighting=None, error=None)]
+        return SimpleNamespace(
+            resolved=at(300), take=lambda: shown.pop() if shown else _nothing(start, moved).take(), close=lambda: None
+        )
+
+    owner.subscribe = subscribe
+    owner.tick()
+    assert owner.woken.wait(60), "it observes"
+    owner.tick()
+    stored = owner.server.get(LAYOUT.ddl(FEED, event.position))
+    assert stored is not None
+    assert not decode(DdlRecord, stored).background
