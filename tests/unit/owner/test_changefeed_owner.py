@@ -88,6 +88,7 @@ class Owner:
         self.moved_on = threading.Event()
         """The source was told to."""
         self.subscribe: Callable[..., SimpleNamespace] = _nothing
+        """To the source's DDL, at the first tick."""
         lease = self.server.grant(_LONG).id
         self.epoch = self.server.txn([], [Put(LAYOUT.owner(1), b"me", lease)]).revision
         self._mirror = Mirror(self.server.connect(), LAYOUT.root)
@@ -339,20 +340,12 @@ def test_a_sink_of_messages_is_told_an_index_before_any_mark_that_is_past_it(own
     """A reader never looks again at what is before a mark."""
     owner.is_(State.NORMAL, DesiredState.RUNNING)
     made = Document.of({"indexes": [{"v": 2, "key": {"g": 1}, "name": "g_1"}]})
-    event = DdlEvent(
-        position=at(250),
-        type=DdlType.CREATE_INDEXES,
-        db="shop",
-        table=TableName("shop", "a"),
-        id=A,
-        description=made,
-    )
+    name, kind = TableName("shop", "a"), DdlType.CREATE_INDEXES
+    event = DdlEvent(position=at(250), type=kind, db="shop", table=name, id=A, description=made)
 
-    def subscribe(start: Position, moved: object) -> SimpleNamespace:
+    def subscribe(*_: object) -> SimpleNamespace:
         shown = [Taken(events=(event,), resolved=at(300), sighting=None, error=None)]
-        return SimpleNamespace(
-            resolved=at(300), take=lambda: shown.pop() if shown else _nothing(start, moved).take(), close=lambda: None
-        )
+        return SimpleNamespace(take=lambda: shown.pop() if shown else _nothing().take(), close=lambda: None)
 
     owner.subscribe = subscribe
     owner.tick()
