@@ -31,7 +31,7 @@ _VOLATILE = (
     (r"127\.0\.0\.1:\d+", "HOST"),
     (r"(?m)^logs +\S+", "logs DIRECTORY"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ?", "TIME"),
-    (r"\bplay-[0-9a-f]{16}\b", "NODE"),
+    (r"\bplay-[0-9a-f]+\b", "NODE"),
     (r"\b\d{10}\.\d+(/[0-9a-f]{8})?", "POSITION"),
     (r"\b\d+(\.\d+)?s\b", "SECONDS"),
     (r"(?m)[ \t]+", " "),
