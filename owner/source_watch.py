@@ -19,7 +19,7 @@ import structlog
 
 from changefeed.errors import HistoryLost, SluiceError
 from changefeed.event import DdlType
-from changefeed.lifecycle import ErrorReport
+from changefeed.lifecycle import ErrorReport, State
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord
 from changefeed.records.requests import ChangefeedId
@@ -188,7 +188,7 @@ class SourceWatch:
         )
         self._losses = source.losses(background)
         self.oplog_left: OplogLeft | None = None
-        """None until it is known."""
+        """None until it is known, and once nothing more is needed."""
 
     def look(
         self, known: OwnerView, status: ChangefeedStatus, memory: OwnerMemory, also: Iterable[SluiceError | None]
@@ -197,10 +197,9 @@ class SourceWatch:
         tables, report = memory.tables, self._report
         assert status.resolved is not None
         assert tables is not None, "expected a memory that follows etcd"
-        errors: list[SluiceError | None] = []
+        errors: list[SluiceError | None] = [self._lost(known, status, memory)]
         loss, resolved = Loss(), status.resolved
         if status.lifecycle.running:
-            errors.append(self._lost(known, status, memory))
             taken = self._subscription(known, status.resolved, memory).take()
             loss = loss_of(self._losses, known, tables, memory.progress, taken.history)
             memory.take(taken, hold=loss.hold)
@@ -226,8 +225,11 @@ class SourceWatch:
         return memory.subscription
 
     def _lost(self, known: OwnerView, status: ChangefeedStatus, memory: OwnerMemory) -> HistoryLost | None:
-        """The changefeed's loss of its place, unless that concerns single tables."""
+        """The changefeed's loss of its place, unless that concerns single tables. One that is paused or failed needs its place to go on."""
         assert status.checkpoint is not None
+        if status.lifecycle.state is State.FINISHED:
+            self.oplog_left = None
+            return None
         lost = self._look_at_oplog(status.checkpoint)
         return None if others_go_on(known, memory.progress, self._oplog.answer) else lost
 
@@ -238,6 +240,7 @@ class SourceWatch:
         try:
             self.oplog_left = check(self._id, checkpoint, window)
         except HistoryLost as lost:
+            self.oplog_left = OplogLeft(left=timedelta(), scarce=True)
             return lost
         if self.oplog_left.scarce:
             self._log.warning("oplog_window_scarce", left_seconds=self.oplog_left.left.total_seconds())

@@ -15,7 +15,7 @@ from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
 from changefeed.documents.document import Document
-from changefeed.errors import FencedError
+from changefeed.errors import FencedError, HistoryLost
 from changefeed.event import DdlEvent, DdlType
 from changefeed.lifecycle import Lifecycle, State
 from changefeed.position import Position
@@ -34,8 +34,10 @@ from owner.changefeed_owner import ChangefeedOwner
 from owner.connections import Connections, OwnerTerm
 from owner.ddl.feed import Taken
 from owner.ddl.jobs import InFlightDdl
+from owner.source_watch import OplogLeft
 from sink.receipt import CommitCounts
 from sink.sink import Permit
+from source.oplog.window import OplogWindow
 from tests.described import described
 from tests.memory_etcd import MemoryEtcd
 
@@ -88,6 +90,7 @@ class Owner:
         self.moved_on = threading.Event()
         """The source was told to."""
         self.subscribe: Callable[..., SimpleNamespace] = _nothing
+        self.oplog: OplogWindow | None = None
         """To the source's DDL, at the first tick."""
         lease = self.server.grant(_LONG).id
         self.epoch = self.server.txn([], [Put(LAYOUT.owner(1), b"me", lease)]).revision
@@ -164,6 +167,16 @@ class Owner:
     def calm(self) -> bool:
         return self._owners[0].calm
 
+    @property
+    def oplog_left(self) -> OplogLeft | None:
+        return self._owners[0].oplog_left
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        stored = self.server.get(LAYOUT.status(FEED))
+        assert stored is not None
+        return decode(ChangefeedStatus, stored).lifecycle
+
     def close(self) -> None:
         for owner in self._owners:
             owner.close()
@@ -171,7 +184,7 @@ class Owner:
     def _owner(self, margin: timedelta) -> ChangefeedOwner:
         connections = SimpleNamespace(
             acquire=lambda *_: SimpleNamespace(
-                oplog_window=lambda: None,
+                oplog_window=lambda: self.oplog,
                 losses=lambda _: None,
                 move_on=self.moved_on.set,
                 feed=SimpleNamespace(subscribe=self.subscribe),
@@ -273,6 +286,39 @@ def test_a_node_that_went_while_the_changefeed_stood_still_has_no_tasks_to_wait_
     for _ in range(3):
         owner.tick(_LONG)
     assert owner.removed
+
+
+@pytest.mark.parametrize("state", [State.STOPPED, State.FAILED, State.PENDING])
+def test_a_changefeed_that_does_not_run_still_says_how_long_it_may_go_on_so(state: State, owner: Owner) -> None:
+    owner.rests(state)
+    owner.oplog = OplogWindow(oldest_ts=at(70).ts, newest_ts=at(190).ts)
+    _answered(owner)
+    assert owner.oplog_left == OplogLeft(left=timedelta(seconds=30), scarce=False)
+
+
+def test_a_paused_changefeed_fails_as_soon_as_the_oplog_lacks_what_it_needs_next(owner: Owner) -> None:
+    owner.rests(State.STOPPED)
+    owner.oplog = OplogWindow(oldest_ts=at(150).ts, newest_ts=at(190).ts)
+    _answered(owner)
+    assert owner.oplog_left == OplogLeft(left=timedelta(), scarce=True)
+    assert owner.lifecycle.state is State.FAILED
+    assert owner.lifecycle.error is not None
+    assert owner.lifecycle.error.code == HistoryLost.code
+
+
+def test_a_finished_changefeed_needs_nothing_more_of_the_oplog(owner: Owner) -> None:
+    owner.rests(State.FINISHED)
+    owner.oplog = OplogWindow(oldest_ts=at(150).ts, newest_ts=at(190).ts)
+    for _ in range(3):
+        owner.tick()
+    assert owner.oplog_left is None
+    assert owner.lifecycle.state is State.FINISHED
+
+
+def _answered(owner: Owner) -> None:
+    owner.tick()
+    assert owner.woken.wait(60), "it asks for the oplog's bounds"
+    owner.tick()
 
 
 def test_ddls_are_folded_into_the_bases_up_to_the_checkpoint(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
