@@ -1,18 +1,19 @@
 """`printable`: names and messages as a terminal, or a log for people, may show them; `counted`: a number with its noun; `sized`; `named`: the first of many. Pure.
 
 A name of a collection may hold nearly everything: a line break that makes a second line of a table, an escape sequence that the terminal obeys, letters that
-turn the direction of writing. All of it is shown as the escape that Python and JSON write. JSON and YAML are exact, they have escapes of their own.
+turn the direction of writing. All of it is shown as JSON escapes it, so a line of JSON stays one. Lists as JSON and YAML are exact, they have escapes of their own.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 
 def printable(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def printable_lines(text: str) -> str:

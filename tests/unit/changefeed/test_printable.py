@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +17,13 @@ from changefeed.printable import printable, printable_lines, sized
         ("shop.orders", "shop.orders"),
         ("shop.注文", "shop.注文"),
         ("a\nb", r"a\nb"),
-        ("\x1b[2J\x1b]0;title\x07", r"\x1b[2J\x1b]0;title\x07"),
+        ("\x1b[2J\x1b]0;title\x07", r"\u001b[2J\u001b]0;title\u0007"),
         ("\u202egnp.exe", r"\u202egnp.exe"),
         ("zero\u200bwidth", r"zero\u200bwidth"),
         ("\udcff", r"\udcff"),
-        ("\x9b31m", r"\x9b31m"),
+        ("1\xa0000\x7f", r"1\u00a0000\u007f"),
+        ("\U0001fae8", r"\ud83e\udee8"),
+        ("\x9b31m", r"\u009b31m"),
     ],
 )
 def test_what_cannot_be_shown_is_shown_as_its_escape(text: str, shown: str) -> None:
@@ -33,8 +37,13 @@ def test_what_is_shown_is_printable_and_is_shown_as_it_is(text: str) -> None:
     assert printable(shown) == shown
 
 
+@given(st.text())
+def test_a_line_of_json_says_the_same_as_before(text: str) -> None:
+    assert json.loads(printable(json.dumps({text: text}, ensure_ascii=False))) == {text: text}
+
+
 def test_a_text_that_has_lines_on_purpose_keeps_them() -> None:
-    assert printable_lines("id: a\nsource: \x1b") == "id: a\nsource: \\x1b"
+    assert printable_lines("id: a\nsource: \x1b") == "id: a\nsource: \\u001b"
 
 
 @pytest.mark.parametrize(

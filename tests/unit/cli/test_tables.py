@@ -116,7 +116,7 @@ def test_an_id_is_whole_on_its_line_at_every_width(ids: list[str], width: int) -
 
 def test_a_name_that_is_more_than_one_line_or_obeyed_by_a_terminal_is_shown_as_its_escape() -> None:
     _, line = lines([Row("a\nroot.\x1b[31m")], None)
-    assert line.startswith(r"a\nroot.\x1b[31m")
+    assert line.startswith(r"a\nroot.\u001b[31m")
 
 
 def test_letters_that_take_two_cells_are_counted_as_two() -> None:

@@ -55,7 +55,7 @@ def test_a_name_cannot_draw_on_the_terminal_of_who_reads_the_log() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     [line] = run.stderr.splitlines()
     assert "\x1b" not in line
-    assert r"table=shop.\x1b[2J" in line
+    assert r"table=shop.\u001b[2J" in line
     assert r"other='a\nERROR all is lost'" in line
 
 

@@ -243,4 +243,4 @@ def test_a_name_in_an_error_cannot_draw_on_the_callers_terminal() -> None:
     call = Call("v" * 16)
     with pytest.raises(Aborted):
         Service().fail(NotFoundError("there is no table 'shop.\x1b[2J\nall is well'"), call)
-    assert call.said == r"there is no table 'shop.\x1b[2J\nall is well'"
+    assert call.said == r"there is no table 'shop.\u001b[2J\nall is well'"
