@@ -15,10 +15,11 @@ from changefeed.errors import SluiceError
 from changefeed.records.sync_point import SyncPoint
 from changefeed.table import TableId, TableName, TableSchema
 from verify.definitions import Definition, Pair
-from verify.report import Aspect, Outcome, Result
+from verify.report import Aspect, DocumentsReport, Outcome, Result
 
+_TOO_OLD = 239
+_AGED = "the point is older than the history that the server keeps (minSnapshotHistoryWindowInSeconds); compare at a newer one"
 _NOT_THERE = {
-    239: "it is older than the history that the server keeps (minSnapshotHistoryWindowInSeconds)",
     246: "the server cannot read it as of then: it is capped, or a DDL has touched it, or a shard was added or removed, since",
     250: "chunks of it were merged since, and nobody knows any more who owned them",
 }
@@ -72,10 +73,14 @@ class AtPoint:
         return next(self._obstacles(pair, self.changed()), "")
 
 
-def unreadable(error: SluiceError) -> str:
-    """Why a side has nothing to show as of then. Empty: it is another error."""
-    cause = error.__cause__
-    return _NOT_THERE.get(cause.code or 0, "") if isinstance(cause, OperationFailure) else ""
+def unread(error: SluiceError) -> DocumentsReport | None:
+    """What is known of a range that a side cannot show as of then. None: it is another error. Age alone says nothing about the table: what other ranges have
+    shown holds, and equality was not shown.
+    """
+    code = error.__cause__.code if isinstance(error.__cause__, OperationFailure) else None
+    if code == _TOO_OLD:
+        return DocumentsReport(complete=False, missed=_AGED)
+    return DocumentsReport(unreadable=_NOT_THERE[code]) if code in _NOT_THERE else None
 
 
 def _left_out(pair: Pair, why: str) -> Definition:

@@ -75,7 +75,7 @@ class DocumentDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentsReport:
-    """`source` and `target` count the documents read; `complete` is false when reading ended at the largest number of differences."""
+    """`source` and `target` count the documents read; `complete` is false when reading ended at the largest number of differences, or before the end."""
 
     source: int = 0
     target: int = 0
@@ -86,6 +86,8 @@ class DocumentsReport:
     """Rows that differed, were repaired, and were then found equal."""
     obstacle: str = ""
     """Why rows that differ were not repaired."""
+    missed: str = ""
+    """Why a part was not read. What was read counts."""
     unreadable: str = ""
     """Why a side could not be read as of a sync point."""
 
@@ -98,6 +100,7 @@ class DocumentsReport:
             complete=self.complete and more.complete,
             repaired=self.repaired + more.repaired,
             obstacle=self.obstacle or more.obstacle,
+            missed=self.missed or more.missed,
             unreadable=self.unreadable or more.unreadable,
         )
 

@@ -21,12 +21,12 @@ class TableResult:
         self._found = self._found.plus(part)
 
     def leave_out(self) -> None:
-        """Records that a range was not read because there are enough differences."""
+        """Records that a range was not read because there are enough differences, or since it cannot be."""
         self._found = replace(self._found, complete=False)
 
     @property
     def enough(self) -> bool:
-        return len(self._found.differences) >= self.most or bool(self._found.unreadable)
+        return len(self._found.differences) >= self.most or bool(self._found.missed or self._found.unreadable)
 
     @property
     def differs(self) -> bool:
@@ -46,6 +46,8 @@ class TableResult:
         elif documents:
             counted = self._found.at_most(self.most)
             results[Aspect.DOCUMENTS] = self._documents(counted)
+            if counted.missed:
+                results[Aspect.TABLE] = Result(Outcome.UNSETTLED, (counted.missed,))
         return TableReport(
             name=pair.name,
             sources=tuple(schema.name for schema in pair.sources),
@@ -69,7 +71,8 @@ class TableResult:
         if reordered:
             return Result(Outcome.REORDERED, reasons)
         if not counted.complete:
-            return Result(Outcome.UNSETTLED, ("too many documents were being replicated", *reasons))
+            why = counted.missed and "not all were compared"
+            return Result(Outcome.UNSETTLED, (why or "too many documents were being replicated", *reasons))
         return Result(Outcome.NOT_COMPARABLE, reasons) if reasons else Result(Outcome.EQUAL)
 
 

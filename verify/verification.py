@@ -20,7 +20,7 @@ from credentials.secrets import hash_key
 from sink.mongodb.connection import Client
 from source.columns import Columns, columns_of
 from source.compared import ComparedSource
-from verify.at_point import unreadable
+from verify.at_point import unread
 from verify.definitions import Definition, definition_results, excuses, origin, pairs, settled_definitions
 from verify.document_check import RANGE_BYTES, DocumentCheck, Sides
 from verify.portion import Portion
@@ -218,9 +218,9 @@ class Verification:
         try:
             return check.compare(keys)
         except SluiceError as error:
-            if self.replication.at is None or not (why := unreadable(error)):
+            if self.replication.at is None or (part := unread(error)) is None:
                 raise
-            return DocumentsReport(unreadable=why)
+            return part
 
     @property
     def _why_left(self) -> str:

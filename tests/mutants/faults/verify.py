@@ -8,6 +8,12 @@ _VERIFICATION = ("tests/unit/verify", "tests/component/verify/test_verification.
 
 VERIFY = (
     Fault(
+        "a table counts as compared whose point was too old to be read to its end",
+        "            if counted.missed:\n",
+        "            if counted.missed and counted.differences:\n",
+        tests=("tests/unit/verify",),
+    ),
+    Fault(
         "a document that only the target has is no difference",
         "                self._add(DifferenceKind.EXTRA, key)\n                continue",
         "                continue",

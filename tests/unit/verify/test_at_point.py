@@ -10,9 +10,9 @@ from changefeed.errors import SourceUnavailable
 from changefeed.position import Position
 from changefeed.records.sync_point import ExceptedTable, SyncPoint
 from changefeed.table import TableId, TableName, TableSchema
-from verify.at_point import AtPoint, unreadable
+from verify.at_point import AtPoint, unread
 from verify.definitions import Definition, Pair
-from verify.report import ALIKE, Aspect, Outcome
+from verify.report import ALIKE, Aspect, DocumentsReport, Outcome
 
 A, B = TableId("a" * 32), TableId("b" * 32)
 OF_A, OF_B = TableName("shop", "a"), TableName("shop", "b")
@@ -73,7 +73,12 @@ def test_what_a_server_cannot_read_as_of_then_is_told_from_other_errors() -> Non
         error.__cause__ = OperationFailure("no", code)
         return error
 
-    assert "capped" in unreadable(raised(246))
-    assert "history" in unreadable(raised(239))
-    assert "merged" in unreadable(raised(250))
-    assert not unreadable(raised(11602))
+    def said(code: int) -> DocumentsReport:
+        found = unread(raised(code))
+        assert found is not None
+        return found
+
+    assert "capped" in said(246).unreadable
+    assert "merged" in said(250).unreadable
+    assert "history" in said(239).missed
+    assert unread(raised(11602)) is None

@@ -18,7 +18,7 @@ from devstack.sharded.wire import MAJORITY
 from source.sharded.cluster_clients import ClusterClients, reach_newest
 from source.sharded.owned.cluster_catalog import read_cluster_catalog
 from source.sharded.source import ComparedCluster
-from verify.at_point import unreadable
+from verify.at_point import unread
 
 pytestmark = pytest.mark.since("6.0")
 
@@ -133,10 +133,10 @@ def test_the_rows_of_a_shard_that_was_removed_since_are_not_left_out(cluster: Sh
     with closing(WithoutOne(cluster.config.uri, capture=None)) as clients, pytest.raises(SourceUnavailable) as refused:
         b"".join(ComparedCluster(clients).find(schema, options))
     assert "a shard was removed" in str(refused.value)
-    assert unreadable(refused.value)
+    assert unread(refused.value)
 
 
 def refuses(clients: ClusterClients, name: TableName, ts: ClusterTime) -> None:
     with pytest.raises(SourceUnavailable) as refused:
         as_of(clients, name, ts)
-    assert unreadable(refused.value), refused.value
+    assert unread(refused.value), refused.value
