@@ -13,6 +13,7 @@ from itertools import chain, pairwise
 from typing import Any, Self, TypeAlias
 
 from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure
 
 from changefeed.bson_bytes import document_of, elements
 from changefeed.cluster_time import ClusterTime
@@ -183,16 +184,30 @@ def _one_of(keys: Collection[bytes]) -> bytes:
 
 _THREADS = 8
 _NOT_ABOUT_THE_TABLE = frozenset({"temp"})
+_UNAUTHORIZED = 13
 
 
-def read_target(client: Client, wanted: Callable[[TableName], bool]) -> dict[TableName, ObservedTable]:
-    """Return the tables of the target. It may be any deployment, even a standalone server, so its oplog is not read."""
+def read_target(
+    client: Client, wanted: Callable[[TableName], bool], written: Collection[str]
+) -> dict[TableName, ObservedTable]:
+    """Return the tables of the target. It may be any deployment, even a standalone server, so its oplog is not read. `written`: the databases that the
+    changefeed writes. Of others the user may see no more than that they are there, so nothing was written there.
+    """
+
+    def entries_of(db: str) -> list[tuple[TableName, Mapping[str, Any]]]:
+        try:
+            return list(_listed(client, db))
+        except OperationFailure as error:
+            if error.code != _UNAUTHORIZED or db in written:
+                raise
+            return []
+
     with (
         translated("reading the catalog of the target", SinkRefused),
         ThreadPoolExecutor(_THREADS, "target") as threads,
     ):
         databases = [db for db in client.list_database_names() if db not in SYSTEM_DATABASES]
-        entries = chain.from_iterable(threads.map(lambda db: list(_listed(client, db)), databases))
+        entries = chain.from_iterable(threads.map(entries_of, databases))
         chosen = [(name, info) for name, info in entries if wanted(name)]
         tables = threads.map(lambda entry: _table(client, *entry), chosen)
         return {name: table for (name, _), table in zip(chosen, tables, strict=True)}

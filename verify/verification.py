@@ -126,7 +126,8 @@ class Verification:
         """Reads the catalogs. All tables of the source are read: a chosen table may share its target name with another one."""
         tables = identified(self.source.read_tables(self._is_routed), self.replication.known())
         routed = {self.configuration.routes.target(schema.name) for schema in tables}
-        target = read_target(self.target, lambda name: name in routed or self._may_be_left(name))
+        written = {name.db for name in routed}
+        target = read_target(self.target, lambda name: name in routed or self._may_be_left(name), written)
         found = pairs(self.configuration, tables, target, self._chose)
         return [Definition(pair, definition_results(pair, self.configuration)) for pair in found]
 

@@ -80,6 +80,7 @@ def test_a_node_replicates_with_the_privileges_of_the_handbook_over_tls(
             db["renamed"].insert_many([{"_id": n, "a": 1} for n in range(1000, 1100)])
             db["renamed"].create_index("c")
             until(lambda: not differences(writer, _DATABASE, reader, _DATABASE), "equality with new passwords")
+            _see_a_database_of_others(target)
             verified = told.sluice("verify", "secured")
             assert (verified.returncode, "identical" in verified.stdout) == (0, True), verified.stderr
             _cut_over_while_others_write(told, source)
@@ -100,6 +101,13 @@ def test_a_node_replicates_with_the_privileges_of_the_handbook_over_tls(
         "the only place of a password that a user writes into a configuration"
     )
     assert secrets.found_in(written) == []
+
+
+def _see_a_database_of_others(target: ReplicaSet) -> None:
+    """What a sharded target needs shows the names of all databases, and of no tables."""
+    with target.client() as administrator:
+        administrator["of_others"]["a"].insert_one({})
+        administrator.admin.command("grantRolesToUser", _USER, roles=["clusterMonitor"])
 
 
 def _cut_over_while_others_write(told: Told, members: ReplicaSet) -> None:
