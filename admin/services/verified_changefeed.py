@@ -17,6 +17,8 @@ from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId, RepairRequest
 from changefeed.records.sync_point import SyncPoint
 from changefeed.table import TableId, TableSchema
+from owner.ddl.stragglers import wait
+from owner.decision.state import published
 from owner.decision.sync_hold import place_of
 from owner.etcd_view import OwnerView
 from schema_store.store import SchemaStore
@@ -36,23 +38,27 @@ class EtcdCheckpoints:
         deadline = time.monotonic() + patience.total_seconds()
         while True:
             known = self._reader.changefeed(self._id)
-            if not follows(known) or not known.stragglers.keys().isdisjoint(tables):
+            places = _places(known, tables)
+            if not follows(known) or not places:
                 return Passed.STANDING
-            place = _place(known, tables)
-            if place is not None and place.ts > passed_ts:
+            if all(place is not None and place.ts > passed_ts for place in places):
                 return Passed.PASSED
             if time.monotonic() >= deadline or self._stop.wait(_LOOK_EVERY):
                 return Passed.OVERDUE
 
 
-def _place(known: OwnerView, tables: Collection[TableId]) -> Position | None:
-    """A table without a node counts with the changefeed's checkpoint: everything before it is downstream."""
-    least = known.status.checkpoint if known.status else None
+def _places(known: OwnerView, tables: Collection[TableId]) -> list[Position | None]:
+    """Where the tables are that move, or the changefeed. A table stands while it waits for a user. None: not all of it is at one place yet."""
+    if known.status is None or known.status.checkpoint is None:
+        return [None]
     if not tables:
-        return least
-    found = tables_of(known)
-    places = [found.of(table) or least for table in tables]
-    return min((place for place in places if place is not None), default=None)
+        return [known.status.checkpoint]
+    found, floor = tables_of(known), known.floor(known.status.checkpoint)
+    resolved = published(known.status, known.barrier)
+    standing = wait(known.stragglers, lambda *_: False, known.records.values(), resolved, found.of).standing
+    copying = {each.id for each in found.living if each.own_target or (each.copied and each.id not in known.copied)}
+    moving = [table for table in tables if table not in standing]
+    return [None if table in copying else found.of(table) or floor.of(table) for table in moving]
 
 
 _MOST_BYTES = 64 << 10
