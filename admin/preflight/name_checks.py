@@ -8,7 +8,8 @@ from admin.cluster_reader import tables_of
 from admin.preflight.looked import Check, Looked, writes_no_more
 from changefeed.config.overlap import common_target, writes
 from changefeed.config.shared_place import shared_files, shared_topic
-from changefeed.printable import named
+from changefeed.printable import counted, named
+from owner.etcd_view import OwnerView
 
 
 def _shared_targets(looked: Looked) -> Iterator[str]:
@@ -17,10 +18,11 @@ def _shared_targets(looked: Looked) -> Iterator[str]:
     for id, known in sorted(looked.others.items()):
         other = known.info.configuration
         both = configuration.sink.is_mongodb and other.sink.is_mongodb
-        if not both or not other.sink.hosts & configuration.sink.hosts or writes_no_more(known):
+        if not both or not _one_target(looked, known) or writes_no_more(known):
             continue
         names = {schema.name for schema in tables_of(known).living}
-        if other.source.hosts & configuration.source.hosts:
+        here = looked.source.identity.id
+        if _is_one(here, known.info.source_id, meet=bool(other.source.hosts & configuration.source.hosts)):
             names |= {table.name for table in looked.tables}
         theirs = {other.routes.target(name) for name in names if other.filter.wants_table(name)}
         shared = sorted(mine.keys() & theirs)
@@ -33,6 +35,16 @@ def _shared_targets(looked: Looked) -> Iterator[str]:
             )
 
 
+def _one_target(looked: Looked, other: OwnerView) -> bool:
+    hosts = other.info.configuration.sink.hosts & looked.configuration.sink.hosts
+    return _is_one(looked.sink.identity.id, other.info.sink_id, meet=bool(hosts))
+
+
+def _is_one(here: str | None, there: str | None, *, meet: bool) -> bool:
+    """By the ids of the deployments, since a host has many names. `meet`: whether they name a host alike, which decides where an id is unknown."""
+    return here == there if here and there else meet
+
+
 def _shared_messages(looked: Looked) -> Iterator[str]:
     mine = looked.configuration.sink
     for id, known in sorted(looked.others.items()):
@@ -40,13 +52,12 @@ def _shared_messages(looked: Looked) -> Iterator[str]:
             continue
         theirs = known.info.configuration.sink
         topic, files = shared_topic(mine, theirs), shared_files(mine, theirs)
-        if topic is not None:
-            here, there = looked.sink.identity.id, looked.brokers.get(id)
-            if here == there if here and there else bool(mine.hosts & theirs.hosts):
-                yield (
-                    f"sink: changefeed {id!r} writes into this Kafka, too, and a topic such as {topic} would be one of both; write a prefix that is not "
-                    f"a part of the other's, and {{prefix}} in topic, or remove {id!r}"
-                )
+        meet = bool(mine.hosts & theirs.hosts)
+        if topic is not None and _is_one(looked.sink.identity.id, looked.brokers.get(id), meet=meet):
+            yield (
+                f"sink: changefeed {id!r} writes into this Kafka, too, and a topic such as {topic} would be one of both; write a prefix that is not "
+                f"a part of the other's, and {{prefix}} in topic, or remove {id!r}"
+            )
         if files is not None:
             yield (
                 f"sink: changefeed {id!r} has files in {files}, too, or one of the two places is within the other; name a directory or prefix beside, "
@@ -70,11 +81,23 @@ def _replicated_letters(looked: Looked) -> Iterator[str]:
     found = {looked.target(table): f"{table.name} of the source" for table in looked.tables}
     for id, known in sorted(looked.others.items()):
         other = known.info.configuration
-        if other.sink.hosts & looked.configuration.sink.hosts and not writes_no_more(known):
+        if other.sink.is_mongodb and _one_target(looked, known) and not writes_no_more(known):
             names = [schema.name for schema in tables_of(known).living if other.filter.wants_table(schema.name)]
             found |= {other.routes.target(name): f"{name} of changefeed {id!r}" for name in names}
     if letters in found:
         yield f"dead_letter: {letters} is where {found[letters]} is replicated to; name a table that no changefeed writes"
+
+
+def _letters_left(looked: Looked) -> Iterator[str]:
+    """Letters are looked for in the table that the configuration names, and nowhere else."""
+    before, status = looked.before, looked.replaces.known.status if looked.replaces is not None else None
+    if before is None or status is None or before.dead_letter == looked.configuration.dead_letter:
+        return
+    if status.letters.count:
+        yield (
+            f"dead_letter: {counted(status.letters.count, 'row')} that the target rejects would be forgotten with the letters in {before.dead_letter}; "
+            f"`sluice table rejected {looked.configuration.id}` lists them: have them written (retry-rejected) or forget them (drop-rejected) first"
+        )
 
 
 def _letters_in_reach(looked: Looked) -> Iterator[str]:
@@ -103,5 +126,5 @@ def _not_compared(looked: Looked) -> Iterator[str]:
         )
 
 
-PROBLEMS: tuple[Check, ...] = (_shared_targets, _shared_messages, _merged, _replicated_letters)
+PROBLEMS: tuple[Check, ...] = (_shared_targets, _shared_messages, _merged, _replicated_letters, _letters_left)
 WARNINGS: tuple[Check, ...] = (_letters_in_reach, _users_of_routed_databases, _not_compared)

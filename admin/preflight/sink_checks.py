@@ -91,7 +91,7 @@ def _copies(looked: Looked) -> bool:
 
 def _occupied(looked: Looked, at_target: TargetTables) -> list[TableName]:
     """A name that several tables share is not empty for long: it is not looked at, here or before a copy."""
-    targets = Counter(looked.target(table) for table in looked.added)
+    targets = Counter(looked.target(table) for table in looked.tables)
     copied = {looked.target(table) for table in looked.added if table.kind is not TableKind.VIEW}
     return [name for name in sorted(copied & at_target.occupied) if targets[name] == 1]
 
