@@ -19,6 +19,7 @@ from typing import Any
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration
+from changefeed.config.live_options import without_live
 from changefeed.config.uri import ConnectionUri
 from changefeed.records.requests import ChangefeedInfo, Reroute
 from changefeed.table import TableId, TableKind, TableName, TableSchema
@@ -165,7 +166,9 @@ class Side:
 
     @property
     def same_hosts(self) -> bool:
-        return self.before.hosts == self.now.hosts if self.comparable else str(self.before) == str(self.now)
+        if self.comparable:
+            return self.before.hosts == self.now.hosts
+        return without_live(str(self.before)) == without_live(str(self.now))
 
     @property
     def comparable(self) -> bool:

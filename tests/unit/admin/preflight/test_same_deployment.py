@@ -25,6 +25,8 @@ def side(name: str = "source", before: str = "mongodb://a", now: str = "mongodb:
         side(now="mongodb://a", proven=False),
         side(known_id="1", now="mongodb://a/?tls=true"),
         side("sink", before="blackhole://", now="blackhole://"),
+        side("sink", before="file:///a", now="file:///a?compression=none&commit_interval=10s"),
+        side("sink", before="kafka://a/p?compression=lz4", now="kafka://a/p?compression=zstd"),
     ],
 )
 def test_the_same_deployment_is_accepted(same: Side) -> None:
@@ -42,6 +44,7 @@ def test_the_same_deployment_is_accepted(same: Side) -> None:
         (side(grant="grant it"), "nothing proves that it is the deployment that it was: its id is unknown: grant it"),
         (side("sink", before="mongodb://a", now="blackhole://"), "sink: it is blackhole://, and was mongodb://a"),
         (side("sink", before="blackhole://", now="mongodb://a"), "which does not have the same rows"),
+        (side("sink", before="file:///a", now="file:///b"), "which does not have the same rows"),
     ],
 )
 def test_another_one_is_refused(other: Side, told: str) -> None:
