@@ -38,7 +38,7 @@ from source.connection import (
 from source.errors import is_refusal, translated
 from source.one_deployment import open_ddl_watch
 from source.opening import open_source
-from source.oplog.window import OplogWindow, majority_time, oplog_obstacle, read_oplog_window
+from source.oplog.window import OplogWindow, majority_time, newest_time, oplog_obstacle, read_oplog_window
 from source.sharded.cluster_clients import ClusterClients, reach_newest
 from source.stream.window_reader import WindowReader
 from source.tables.catalog import read_catalog
@@ -81,11 +81,20 @@ def identify_source(configuration: Configuration) -> str:
 
 def newest_start(configuration: Configuration) -> Position:
     """The position of `now` at the source."""
+    return Position(_present(configuration, majority_time).next())
+
+
+def newest_end(configuration: Configuration) -> ClusterTime:
+    """After all that the source acknowledged before this call. Its majority may have some of that only later."""
+    return _present(configuration, newest_time).next()
+
+
+def _present(configuration: Configuration, of: Callable[[Client], ClusterTime]) -> ClusterTime:
     with closing(connect(expanded(configuration.source), app_name=_NAME, capture=None)) as client:
         if is_config_server(client):
             with closing(ClusterClients(expanded(configuration.source), app_name=_NAME, capture=None)) as clients:
-                return Position(reach_newest(clients).next())
-        return Position(majority_time(client).next())
+                return reach_newest(clients)
+        return of(client)
 
 
 def check_start(info: ChangefeedInfo, start: Position) -> None:

@@ -18,7 +18,7 @@ from admin.cluster_reader import ChangefeedTables, Changes, ClusterReader, table
 from admin.copy_totals import whole_copy
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
-from admin.preflight.source_probe import newest_start
+from admin.preflight.source_probe import newest_end
 from admin.preflight.validation import Validator
 from admin.readiness import CutOverFacts, readiness_of
 from admin.services.changefeed_messages import stopped_tables, text
@@ -52,7 +52,7 @@ class CutOver:
         info, _ = self._store.read(id)
         problem = ""
         try:
-            newest_start(info.configuration)
+            newest_end(info.configuration)
         except SluiceError as error:
             problem = redacted(str(error))
         facts = _facts(id, self._reader.changefeed(id), problem, self._reader.serving.unwritable())
@@ -103,9 +103,9 @@ class CutOver:
                 store.record(id, "block writes", "source", after="blocked")
                 source.block(blocked=True)
                 yield pb.FinalizeProgress(block_lifted_by=LIFTED_BY)
-            now = newest_start(info.configuration).ts
+            end = newest_end(info.configuration)
             store.change(
-                id, lambda info, status: verbs.ending(info, status, now, leave_stopped=leave_stopped), "finalize"
+                id, lambda info, status: verbs.ending(info, status, end, leave_stopped=leave_stopped), "finalize"
             )
         for known in self._until_finished(id, changes, leave_stopped=leave_stopped):
             if not _finished(known):

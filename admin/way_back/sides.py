@@ -30,7 +30,7 @@ from sink.mongodb.ddl.ddl_commands import Target
 from sink.mongodb.ddl.target_definition import EXPIRY, index_expiry, modified_expiry
 from source.connection import HELLO, Client, connect, is_config_server, is_router, session_time
 from source.errors import translated
-from source.oplog.window import majority_time, read_oplog_window
+from source.oplog.window import newest_time, read_oplog_window
 from source.tables.catalog import read_catalog
 
 _NAME = "sluice-cut-over"
@@ -105,9 +105,9 @@ class CutOverSide:
             return _modify(client, expiries, _as_it_was, renamed)
 
     def newest(self) -> ClusterTime:
-        """The majority has everything up to it."""
+        """At or after all that it acknowledged before this call. Its majority may have some of that only later."""
         with self._client() as client:
-            return majority_time(client)
+            return newest_time(client)
 
     def mark(self, id: ChangefeedId, back: ChangefeedId) -> ClusterTime:
         """The time of a write of our own. Users' writes come after it."""

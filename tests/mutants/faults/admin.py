@@ -147,6 +147,12 @@ ADMIN = (
         tests=_WAY_BACK,
     ),
     Fault(
+        "a cut-over leaves out what a majority of the source has only later",
+        "        return of(client)\n",
+        "        return majority_time(client)\n",
+        tests=("tests/component/admin/way_back",),
+    ),
+    Fault(
         "expiry is suspended after the last time that is replicated",
         "                source.suspend(way.expiries or ())\n                end = source.newest().next()\n",
         "                end = source.newest().next()\n                source.suspend(way.expiries or ())\n",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from admin.preflight.source_probe import newest_end, newest_start
 from admin.way_back.sides import CutOverSide
+from changefeed.cluster_time import ClusterTime
+from changefeed.config.configuration import Configuration
 from changefeed.config.uri import ConnectionUri
-from devstack.mongodb.server import MongoDB
+from devstack.mongodb.server import TESTING, Client, MongoDB
 from devstack.sharded.cluster import ShardedCluster
 from devstack.sharded.served.router_server import RouterServer
+from tests.conftest import ReplicaSets
 from tests.forgetful import forget
 
 
@@ -26,6 +30,21 @@ def test_what_others_wrote_is_named_and_where_the_oplog_begins_later_that_it_is_
     assert not side.reaches(before)
     [unknown] = side.foreign(lambda name: name.coll == "orders", before, until)
     assert unknown == f"source: its oplog does not reach back to {before}: what was written since then is not known"
+
+
+def test_a_cut_over_ends_after_all_that_was_acknowledged_though_the_majority_has_it_later(
+    own_replica_set: ReplicaSets,
+) -> None:
+    members = own_replica_set("lagging", parameters=TESTING, election_timeout_ms=60_000)
+    configuration = Configuration.parse({"id": "f", "source": members.uri, "sink": "blackhole://"})
+    with Client(members.uri, w=1) as client:
+        members.hold_majority()
+        client["shop"]["orders"].insert_one({"_id": "last"})
+        [last] = client["local"]["oplog.rs"].find({"ns": "shop.orders", "op": "i"})
+        written_ts = ClusterTime.from_bson(last["ts"])
+        assert newest_start(configuration).ts <= written_ts
+        assert newest_end(configuration) > written_ts
+        assert CutOverSide("source", configuration.source).newest() >= written_ts
 
 
 @pytest.mark.since("5.0")  # the development stack's clusters reshard
