@@ -11,6 +11,7 @@ from changefeed.config.configuration import Configuration
 from changefeed.config.tables.filter import series_release_obstacle
 from changefeed.documents.document import meet
 from changefeed.table import TableKind, TableName, TableSchema
+from sink.mongodb.ddl.target_definition import EXPIRY
 
 _MOST_NAMED = 5
 
@@ -71,7 +72,7 @@ def column_warnings(configuration: Configuration, tables: Iterable[TableSchema])
             touched = [path for path in shown if any(meet(path, key) for key in fields["key"])]
             condition = fields.get("partialFilterExpression", {})
             filtered = [path for path in shown if any(meet(path, name) for name in condition)]
-            if touched and "expireAfterSeconds" in fields:
+            if touched and EXPIRY in fields:
                 yield (
                     f"columns: {table.name}: index {fields['name']} expires documents by {touched[0]}, which is no date at the target: there it "
                     "expires nothing; the deletes of the source are replicated as long as the changefeed runs"
@@ -81,6 +82,11 @@ def column_warnings(configuration: Configuration, tables: Iterable[TableSchema])
                     f"columns: {table.name}: index {fields['name']} has a condition on {filtered[0]}, which is another value at the target: there "
                     "it contains other documents"
                 )
+
+
+def expires(table: TableSchema) -> bool:
+    """Whether documents of it do, by an index or as a whole."""
+    return EXPIRY in table.options.decode() or any(EXPIRY in index.decode() for index in table.indexes)
 
 
 def _of_table(configuration: Configuration, table: TableSchema, version: tuple[int, int] | None) -> Iterator[str]:

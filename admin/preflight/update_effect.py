@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from admin.preflight.table_obstacles import expires
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
-from changefeed.config.configuration import Configuration
+from changefeed.config.configuration import Configuration, Ttl
 from changefeed.config.live_options import without_live
 from changefeed.config.uri import ConnectionUri
+from changefeed.printable import named
 from changefeed.records.requests import ChangefeedInfo, Reroute
 from changefeed.table import TableId, TableKind, TableName, TableSchema
 from owner.tables.route_change import Place
@@ -58,12 +60,13 @@ def effect(
     begun: bool,
 ) -> UpdateEffect:
     """`places` are the known tables that stay, `found` those that the source has and the new patterns want. `without_name`: see `owner/ddl/scope.py`."""
-    tables = list(_tables(configuration, reroute, places, found, list(known), frozenset(without_name))) if begun else []
+    known = list(known)
+    tables = list(_tables(configuration, reroute, places, found, known, frozenset(without_name))) if begun else []
     options = changed_options(info.configuration, configuration)
     return UpdateEffect(
         options=options,
         tables=tuple(sorted(tables, key=lambda table: (table.effect, table.name))),
-        notes=tuple(_notes(info, configuration, capture, options, begun=begun)),
+        notes=tuple(_notes(info, configuration, capture, options, known, begun=begun)),
     )
 
 
@@ -105,6 +108,7 @@ def _notes(
     configuration: Configuration,
     capture: Capture,
     options: tuple[pb.ChangedOption, ...],
+    known: Iterable[TableSchema],
     *,
     begun: bool,
 ) -> Iterator[str]:
@@ -118,8 +122,25 @@ def _notes(
             )
     if begun and any(option.path == "start" for option in options):
         yield "the new start has no effect, since the changefeed has begun; `sluice changefeed resume --start` moves it"
+    if begun and configuration.ddl.ttl is not info.configuration.ddl.ttl:
+        yield from _expiry_notes(configuration, known)
     if capture is not info.capture:
         yield f"the source's history is read by {capture}, instead of {info.capture}"
+
+
+def _expiry_notes(configuration: Configuration, known: Iterable[TableSchema]) -> Iterator[str]:
+    names = [table.name for table in known if configuration.filter.wants_table(table.name) and expires(table)]
+    if not names:
+        return
+    until = (
+        "their documents go on expiring at the target by themselves"
+        if configuration.ddl.ttl is Ttl.DEFERRED
+        else "their documents do not expire at the target until the cut-over (`finalize`) restores that"
+    )
+    yield (
+        f"ddl.ttl: the expiries of {named(names)} stay at the target as they are: {until}; the new value holds for expiries that come or change "
+        "from now on"
+    )
 
 
 def _options(before: Configuration, now: Configuration) -> Iterator[pb.ChangedOption]:

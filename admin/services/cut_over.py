@@ -8,13 +8,13 @@ reads that time; a call after a crash in between does both again. With a way bac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from admin.access import Caller
-from admin.cluster_reader import ChangefeedTables, Changes, ClusterReader, tables_of
+from admin.cluster_reader import Changes, ClusterReader, tables_of
 from admin.copy_totals import whole_copy
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
@@ -26,11 +26,11 @@ from admin.services.troubles import troubles
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.way_back.reversal import AskedReversal, Reversal, check_plain
 from admin.way_back.sides import LIFTED_BY, CutOverSide, expiries_of
-from changefeed.config.configuration import Ttl
+from changefeed.config.configuration import Configuration
 from changefeed.errors import SluiceError, WrongState
 from changefeed.lifecycle import ErrorReport, Lifecycle, State
 from changefeed.records.requests import ChangefeedId, Expiry
-from changefeed.table import TableKind
+from changefeed.table import TableKind, TableSchema
 from credentials.redaction import redacted
 from owner.etcd_view import OwnerView
 from sink.opening import instead_of_documents
@@ -111,7 +111,8 @@ class CutOver:
             if not _finished(known):
                 yield _progress(known)
                 continue
-            configuration, expiries = known.info.configuration, _expiries(known, tables_of(known))
+            configuration = known.info.configuration
+            expiries = expiries_to_restore(configuration, tables_of(known).living)
             target, lifted = CutOverSide("target", configuration.sink), known.info.lifts_block
             problems = target.restore(expiries, configuration.routes.target) if expiries else []
             if lifted:
@@ -153,7 +154,7 @@ def _facts(id: ChangefeedId, known: OwnerView, source_problem: str, unwritable: 
         copy_left=copy.left.ToTimedelta() if copy is not None and copy.HasField("left") else None,
         open_ddls=[record for record in known.records.values() if record.open],
         rejected=known.status.letters.count if known.status else 0,
-        expiries=len(_expiries(known, found)),
+        expiries=len(expiries_to_restore(known.info.configuration, found.living)),
     )
 
 
@@ -185,10 +186,9 @@ def _check_goes_on(id: ChangefeedId, known: OwnerView) -> None:
         )
 
 
-def _expiries(known: OwnerView, found: ChangefeedTables) -> list[Expiry]:
-    """Those to be restored."""
-    configuration = known.info.configuration
-    if instead_of_documents(configuration) or configuration.ddl.ttl is not Ttl.DEFERRED:
+def expiries_to_restore(configuration: Configuration, tables: Iterable[TableSchema]) -> list[Expiry]:
+    """Under any `ddl.ttl`: it may have been another one when the target got them, and one that is not suspended is set to what it is."""
+    if instead_of_documents(configuration):
         return []
-    wanted = (schema for schema in found.living if configuration.filter.wants_table(schema.name))
+    wanted = (schema for schema in tables if configuration.filter.wants_table(schema.name))
     return [expiry for schema in wanted if schema.kind is not TableKind.VIEW for expiry in expiries_of(schema)]

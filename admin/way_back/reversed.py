@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from admin.preflight.table_obstacles import expires
 from changefeed.config.configuration import Configuration, OnOccupied, Ttl
 from changefeed.config.tables.pattern import TablePattern, covers
 from changefeed.config.tables.routes import Route, Routes, part_under
@@ -18,7 +19,6 @@ from changefeed.errors import ConfigurationError
 from changefeed.printable import named
 from changefeed.records.requests import ChangefeedId
 from changefeed.table import TableKind, TableName, TableSchema
-from sink.mongodb.ddl.target_definition import EXPIRY
 
 _KEPT = ("dead_letter", "on_rejected", "on_divergence", "ddl", "users", "copy_limit", "apply_limit", "pipeline")
 
@@ -79,7 +79,7 @@ def unlike(configuration: Configuration, back: Configuration, tables: Iterable[T
     moved = [name for name in names if back.routes.target(configuration.routes.target(name)) != name]
     if moved:
         yield f"routes: {named(moved)} would come back under another name; write routes whose names can be told apart"
-    if configuration.ddl.ttl is Ttl.COPIED and (expiring := [table.name for table in tables if _expires(table)]):
+    if configuration.ddl.ttl is Ttl.COPIED and (expiring := [table.name for table in tables if expires(table)]):
         yield (
             f"ddl.ttl: copied lets documents of {named(expiring)} expire at both sides by themselves, so no moment has the same rows at both; a way back "
             "needs ttl: deferred from the start"
@@ -89,7 +89,7 @@ def unlike(configuration: Configuration, back: Configuration, tables: Iterable[T
 def notes(configuration: Configuration, tables: Iterable[TableSchema]) -> Iterator[str]:
     """What a user should know of the way back, though nothing is in the way."""
     tables = [table for table in tables if configuration.filter.wants_table(table.name)]
-    if expiring := [table.name for table in tables if _expires(table)]:
+    if expiring := [table.name for table in tables if expires(table)]:
         yield f"way back: documents of {named(expiring)} expire at the target alone; the source's expiry is suspended until the return"
     yield (
         "way back: users and roles are brought back, too"
@@ -112,10 +112,6 @@ def strangers(
             f"the target has {named(others)}, which the source has not: the way back would carry changes of rows that the source never "
             "had; drop or rename such tables, or copy them to the source first"
         )
-
-
-def _expires(table: TableSchema) -> bool:
-    return EXPIRY in table.options.decode() or any(EXPIRY in index.decode() for index in table.indexes)
 
 
 def _at_target(pattern: TablePattern, routes: Routes) -> list[TablePattern]:

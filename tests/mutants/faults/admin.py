@@ -147,6 +147,12 @@ ADMIN = (
         tests=_WAY_BACK,
     ),
     Fault(
+        "a cut-over leaves expiries suspended that were deferred before an update",
+        "    if instead_of_documents(configuration):\n        return []\n    wanted",
+        '    if instead_of_documents(configuration) or configuration.ddl.ttl == "copied":\n        return []\n    wanted',
+        tests=_ROOM,
+    ),
+    Fault(
         "a cut-over leaves out what a majority of the source has only later",
         "        return of(client)\n",
         "        return majority_time(client)\n",

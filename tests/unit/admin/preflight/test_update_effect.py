@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Configuration
+from changefeed.documents.document import Document
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedInfo, Reroute
 from changefeed.table import TableId, TableKind, TableName, TableSchema
@@ -31,16 +33,23 @@ def table(name: str, kind: TableKind = TableKind.COLLECTION) -> TableSchema:
 
 
 KNOWN = [table("shop.a"), table("shop.b"), table("shop.v", TableKind.VIEW)]
+_TTL_INDEX = Document.of({"key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 60})
 
 
 def told(
-    reroute: Reroute | None = None, *, found: list[TableSchema] = KNOWN, begun: bool = True, **now: Any
+    reroute: Reroute | None = None,
+    *,
+    found: list[TableSchema] = KNOWN,
+    known: list[TableSchema] = KNOWN,
+    begun: bool = True,
+    info: ChangefeedInfo = INFO,
+    **now: Any,
 ) -> UpdateEffect:
     wanted = Configuration.parse({**BEFORE, **now})
-    stays = [each for each in KNOWN if wanted.filter.wants_table(each.name)]
-    moved = places(stays, INFO.configuration.routes, wanted.routes, {})
+    stays = [each for each in known if wanted.filter.wants_table(each.name)]
+    moved = places(stays, info.configuration.routes, wanted.routes, {})
     capture = Capture.CHANGE_STREAM
-    return effect(INFO, wanted, capture, reroute, moved, found, known=KNOWN, without_name=[], begun=begun)
+    return effect(info, wanted, capture, reroute, moved, found, known=known, without_name=[], begun=begun)
 
 
 def changed(name: str, what: TableEffect, before: str = "", now: str = "") -> pb.PlannedTable:
@@ -79,3 +88,15 @@ def test_credentials_are_not_told() -> None:
 def test_a_start_without_effect_is_told_as_such() -> None:
     assert "the new start has no effect" in told(start="now").notes[0]
     assert told(start="now", begun=False).notes == ()
+
+
+def test_a_changed_ttl_is_told_as_one_that_leaves_expiries_as_they_are() -> None:
+    expiring = [replace(KNOWN[0], indexes=(_TTL_INDEX,)), KNOWN[1]]
+    [note] = told(known=expiring, found=expiring, ddl={"ttl": "copied"}).notes
+    assert "the expiries of shop.a stay at the target as they are" in note
+    assert "do not expire at the target until the cut-over" in note
+    copied = replace(INFO, configuration=Configuration.parse({**BEFORE, "ddl": {"ttl": "copied"}}))
+    [note] = told(known=expiring, found=expiring, info=copied, ddl={"ttl": "deferred"}).notes
+    assert "go on expiring at the target" in note
+    assert told(ddl={"ttl": "copied"}).notes == ()
+    assert told(known=expiring, found=expiring, begun=False, ddl={"ttl": "copied"}).notes == ()
