@@ -8,7 +8,7 @@
     the mark's time                              the expiries are restored at the target; the oplogs of both sides are read for writes of others
     what others wrote                            the changefeed back is created, and begins at the mark, without a copy
     (it runs)                                    the target's users may write again; the source's only once the way back has finished
-    open                                         nothing
+    open                                         nothing, and once the way back is finalized or gone, a call is refused: users may have returned
 
 Up to the mark it can be given up: the source's expiries are restored, both sides' users may write, and the changefeed goes on. From the mark
 on only the way back can be: the target's users may write, for good.
@@ -33,7 +33,7 @@ from admin.way_back.sides import LIFTED_BY, CutOverSide
 from changefeed.config.configuration import Configuration
 from changefeed.errors import ConfigurationError, ConflictError, NotFoundError, SluiceError, WrongState
 from changefeed.lifecycle import State
-from changefeed.records.requests import ChangefeedId, ChangefeedInfo, WayBack
+from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState, WayBack
 from changefeed.records.status import ChangefeedStatus
 from credentials.redaction import redacted
 
@@ -107,6 +107,7 @@ class Reversal:
                     f"changefeed {asked.id!r} has an end already, which others may have written after; name the way back with the first finalize"
                 )
             store.change(asked.id, lambda info, _: _begun(info, asked), "cut over with a way back")
+        self._check_not_over(asked)
         self._end(asked, info.configuration, store)
 
     def _end(self, asked: AskedReversal, configuration: Configuration, store: DesiredStore) -> None:
@@ -128,14 +129,31 @@ class Reversal:
                 end = source.newest().next()
                 store.change(asked.id, ending, "finalize")
         except WrongState:
-            if self._is_over(asked):
+            if self._is_given_up(asked):
                 self._undo(configuration, way)
             raise
         if way.blocks and self._way(asked).open:
             target.block(blocked=False)
 
-    def _is_over(self, asked: AskedReversal) -> bool:
-        """Whether it was given up, so that nothing of it may stay."""
+    def _check_not_over(self, asked: AskedReversal) -> None:
+        """Once users return, or have returned, a way back that is made again would repeat old changes at the source, and the target is not theirs."""
+        way = self._way(asked)
+        if not way.open:
+            return
+        try:
+            back, _ = self._store.read(asked.back)
+            ends = back.way_back is not None or back.configuration.target is not None
+            over = ends or back.desired is DesiredState.REMOVED
+        except NotFoundError:
+            over = True
+        if over:
+            raise WrongState(
+                f"changefeed {asked.id!r} has been cut over, and its way back {asked.back!r} is finalized, removed or given up, so there is nothing left to "
+                f"do; for another migration remove {asked.id!r} (`sluice changefeed remove {asked.id}`) and create it anew"
+            )
+
+    def _is_given_up(self, asked: AskedReversal) -> bool:
+        """Then nothing of it may stay."""
         info, _ = self._store.read(asked.id)
         return info.way_back is None
 
@@ -154,6 +172,7 @@ class Reversal:
         way = self._marked(asked, status, target, changes)
         if way is None:
             return
+        self._check_not_over(asked)
         mark_ts = way.mark_ts
         assert mark_ts is not None
         way, problems = self._compared(asked, info.configuration, way)

@@ -165,6 +165,12 @@ ADMIN = (
         tests=_WAY_BACK,
     ),
     Fault(
+        "a way back by which users have returned is made again from its old mark",
+        "        except NotFoundError:\n            over = True\n",
+        "        except NotFoundError:\n            over = False\n",
+        tests=_WAY_BACK,
+    ),
+    Fault(
         "a changefeed that was cut over goes on beside its way back",
         '    if info.way_back is not None and info.way_back.mark_ts is not None:\n        raise WrongState(\n            f"changefeed',
         '    if info.way_back is not None and info.way_back.open:\n        raise WrongState(\n            f"changefeed',

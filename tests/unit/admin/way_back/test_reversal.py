@@ -27,7 +27,7 @@ from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId, DesiredState, Expiry, WayBack
 from changefeed.records.status import ChangefeedStatus
 from changefeed.table import TableName
-from coordination.etcd.protocol import Put
+from coordination.etcd.protocol import Delete, Put
 from coordination.layout import Layout, encode
 from tests.memory_etcd import MemoryEtcd
 
@@ -384,6 +384,23 @@ def test_a_call_that_was_held_up_while_another_one_went_through_changes_nothing(
     world.come_back()
     assert world.old.rows == world.new.rows
     assert (world.old.blocked, world.new.blocked, world.new.suspended) == (True, False, False)
+
+
+@pytest.mark.parametrize("returned", [False, True])
+def test_a_way_back_that_users_return_by_or_that_is_gone_is_not_made_again(returned: bool) -> None:
+    world = World(5, blocks=True, deaths=0)
+    world.persist()
+    if returned:
+        world.store.change(_BACK, lambda info, status: verbs.ending(info, status, world.tick()), "finalize")
+    else:
+        world.etcd.txn((), (Delete(world.layout.info(_BACK)), Delete(world.layout.status(_BACK))))
+    world.new.blocked = True  # by the return
+    before = world.store.read(_ID)
+    with pytest.raises(WrongState, match=r"finalized, removed or given up.* remove 'there'"):
+        world.finalize()
+    assert (world.back() is not None) is returned
+    assert world.new.blocked
+    assert world.store.read(_ID) == before
 
 
 def _again(call: Callable[[], object]) -> None:
