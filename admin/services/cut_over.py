@@ -114,7 +114,7 @@ class CutOver:
             configuration = known.info.configuration
             expiries = expiries_to_restore(configuration, tables_of(known).living)
             target, lifted = CutOverSide("target", configuration.sink), known.info.lifts_block
-            problems = target.restore(expiries, configuration.routes.target) if expiries else []
+            problems = target.restore(expiries, configuration.routes.target).problems if expiries else []
             if lifted:
                 target.block(blocked=False)
             restored = len(expiries) - len(problems)

@@ -10,13 +10,14 @@
     (it runs)                                    the target's users may write again; the source's only once the way back has finished
     open                                         nothing, and once the way back is finalized or gone, a call is refused: users may have returned
 
-Up to the mark it can be given up: the source's expiries are restored, both sides' users may write, and the changefeed goes on. From the mark
+Up to the mark it can be given up: the source's expiries are restored, both sides' users may write, and the changefeed goes on. One of the sides may be
+gone for good: what would be left there, should it come back, is told. From the mark
 on only the way back can be: the target's users may write, for good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -29,9 +30,16 @@ from admin.desired.verbs import DeploymentIds
 from admin.preflight.validation import Validator
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from admin.way_back.reversed import notes, reversed_configuration, strangers, unlike
-from admin.way_back.sides import LIFTED_BY, CutOverSide
+from admin.way_back.sides import LIFTED_BY, CutOverSide, Restored, left_at
 from changefeed.config.configuration import Configuration
-from changefeed.errors import ConfigurationError, ConflictError, NotFoundError, SluiceError, WrongState
+from changefeed.errors import (
+    ConfigurationError,
+    ConflictError,
+    NotFoundError,
+    SluiceError,
+    SourceUnavailable,
+    WrongState,
+)
 from changefeed.lifecycle import State
 from changefeed.records.requests import ChangefeedId, ChangefeedInfo, DesiredState, WayBack
 from changefeed.records.status import ChangefeedStatus
@@ -128,9 +136,9 @@ class Reversal:
                 source.suspend(way.expiries or ())
                 end = source.newest().next()
                 store.change(asked.id, ending, "finalize")
-        except WrongState:
-            if self._is_given_up(asked):
-                self._undo(configuration, way)
+        except WrongState as refused:
+            if self._is_given_up(asked) and (left := self._undo(asked.id, configuration, way)):
+                raise WrongState(f"{refused}; {'; '.join(left)}") from refused
             raise
         if way.blocks and self._way(asked).open:
             target.block(blocked=False)
@@ -157,13 +165,30 @@ class Reversal:
         info, _ = self._store.read(asked.id)
         return info.way_back is None
 
-    def _undo(self, configuration: Configuration, way: WayBack) -> list[str]:
-        """Returns what could not be restored; then the blocks stay, too."""
-        source, target = self._sides(configuration)
-        problems = source.restore(way.expiries or ())
-        for side in (source, target) if way.blocks and not problems else ():
-            side.block(blocked=False)
-        return problems
+    def _undo(self, id: ChangefeedId, configuration: Configuration, way: WayBack) -> list[str]:
+        """Returns what is left for the user: what is gone, and what stays at a side that does not answer, which may never do again. If the source
+        refuses something, it can be undone another time, and the blocks stay until then.
+        """
+        left: list[str] = []
+        silent = False
+        sides = zip(("source", "target"), self._sides(configuration), (way.expiries or (), ()), strict=True)
+        for name, side, expiries in sides:
+            try:
+                restored = side.restore(expiries) if expiries else Restored()
+                if restored.failed:
+                    raise WrongState(
+                        f"changefeed {id!r}: expiries of the source are not restored yet, so its cut-over is not given up: {'; '.join(restored.failed)}; "
+                        "mend that, and give it up again"
+                    )
+                left += restored.gone
+                if way.blocks:
+                    side.block(blocked=False)
+            except SourceUnavailable as error:
+                if silent:
+                    raise
+                silent = True
+                left += left_at(name, error, expiries, blocks=way.blocks)
+        return left
 
     def complete(self, asked: AskedReversal, caller: Caller, changes: Changes) -> Iterator[pb.FinalizeProgress]:
         """Once the changefeed has finished. Ends with a message that has `done` set, or without one if the call ends earlier."""
@@ -175,7 +200,7 @@ class Reversal:
         self._check_not_over(asked)
         mark_ts = way.mark_ts
         assert mark_ts is not None
-        way, problems = self._compared(asked, info.configuration, way)
+        way, restored = self._compared(asked, info.configuration, way)
         if not self._exists(asked):
             if not target.reaches(mark_ts):
                 raise WrongState(
@@ -186,27 +211,27 @@ class Reversal:
             self._create(asked, back.model_copy(update={"start": mark_ts.next()}), caller, blocks=way.blocks)
         if not self._runs(asked, changes):
             return
-        way = self._open(asked, target, way, problems)
+        way = self._open(asked, target, way, restored)
         yield pb.FinalizeProgress(
             done=True,
             reverse=asked.back,
             starts=str(mark_ts),
             target=str(info.configuration.target),
-            restored=len(way.expiries or ()) - len(problems),
-            problems=problems,
+            restored=len(way.expiries or ()) - len(restored.problems),
+            problems=restored.problems,
             foreign=way.foreign,
             block_lifted_by=LIFTED_BY if way.blocks else "",
         )
 
     def _compared(
         self, asked: AskedReversal, configuration: Configuration, way: WayBack, *, without_source: bool = False
-    ) -> tuple[WayBack, Sequence[str]]:
-        """With what others wrote. Also returns which expiries of the target could not be restored. `without_source`: it may be gone for good."""
+    ) -> tuple[WayBack, Restored]:
+        """With what others wrote, and how the target's expiries were restored. `without_source`: it may be gone for good."""
         assert way.mark_ts is not None
         assert way.stopped_ts is not None
         assert configuration.target is not None
         source, target = self._sides(configuration)
-        problems = [] if way.open else target.restore(way.expiries or (), configuration.routes.target)
+        restored = Restored() if way.open else target.restore(way.expiries or (), configuration.routes.target)
         if way.foreign is None:
             wants = configuration.filter.wants_table
             wants_back = reversed_configuration(configuration, asked.back).filter.wants_table
@@ -221,14 +246,14 @@ class Reversal:
                 )
             foreign = *at_source, *target.foreign(wants_back, way.stopped_ts, way.mark_ts)
             way = self._record(asked, foreign=foreign)
-        return way, problems
+        return way, restored
 
-    def _open(self, asked: AskedReversal, target: CutOverSide, way: WayBack, problems: Sequence[str]) -> WayBack:
+    def _open(self, asked: AskedReversal, target: CutOverSide, way: WayBack, restored: Restored) -> WayBack:
         if way.open:
             return way
         if way.blocks:
             target.block(blocked=False)
-        return way if problems else self._record(asked, open=True)  # with problems the next call tries them again
+        return way if restored.failed else self._record(asked, open=True)  # the next call tries again what failed
 
     def _marked(
         self, asked: AskedReversal, status: ChangefeedStatus | None, target: CutOverSide, changes: Changes
@@ -251,23 +276,19 @@ class Reversal:
         assert way is not None
         if way.mark_ts is not None:
             return self._stay(AskedReversal(id=id, back=way.id), info.configuration, way, caller)
-        if problems := self._undo(info.configuration, way):
-            raise WrongState(
-                f"changefeed {id!r}: expiries of the source are not restored yet, so its cut-over is not given up: {'; '.join(problems)}; mend that, "
-                "and give it up again"
-            )
+        left = self._undo(id, info.configuration, way)
         self._store.by(caller).change(id, lambda info, _: verbs.gave_up(info), "give up cut-over")
-        return pb.FinalizeProgress(done=True, given_up=True)
+        return pb.FinalizeProgress(done=True, given_up=True, problems=left)
 
     def _stay(
         self, asked: AskedReversal, configuration: Configuration, way: WayBack, caller: Caller
     ) -> pb.FinalizeProgress:
         """At the target, without a way back."""
-        way, problems = self._compared(asked, configuration, way, without_source=True)
+        way, restored = self._compared(asked, configuration, way, without_source=True)
         self._store.by(caller).record(asked.id, "give up way back", asked.back, after="users may write at the target")
-        self._open(asked, self._sides(configuration)[1], way, problems)
+        self._open(asked, self._sides(configuration)[1], way, restored)
         return pb.FinalizeProgress(
-            done=True, given_up=True, target=str(configuration.target), problems=problems, foreign=way.foreign
+            done=True, given_up=True, target=str(configuration.target), problems=restored.problems, foreign=way.foreign
         )
 
     def _way(self, asked: AskedReversal) -> WayBack:

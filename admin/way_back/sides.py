@@ -7,12 +7,15 @@ What may be written all the same, or where a server cannot block (before 6.0), i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bson import json_util
 from bson.timestamp import Timestamp
+from pymongo.errors import OperationFailure
 from pymongo.write_concern import WriteConcern
 
 from admin.preflight.privileges import Privileges
@@ -20,10 +23,11 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import Ttl
 from changefeed.config.uri import ConnectionUri
 from changefeed.documents.document import Document
-from changefeed.errors import PermanentError, RetryableError
+from changefeed.errors import PermanentError, RetryableError, SluiceError
 from changefeed.position import Position
 from changefeed.records.requests import ChangefeedId, Expiry
 from changefeed.table import TableName, TableSchema
+from credentials.redaction import redacted
 from credentials.secrets import expanded
 from sink.mongodb.commander import Commander
 from sink.mongodb.ddl.ddl_commands import Target
@@ -42,8 +46,22 @@ _BLOCKS_SINCE = (6, 0)
 _TO_BLOCK = ("setUserWriteBlockMode", "bypassWriteBlockingMode")
 _OF_SERVERS = frozenset({"", "admin", "config", "local", "sluice"})
 _MOST_NAMED = 20
+_GONE = frozenset({26, 27})
+"""NamespaceNotFound, IndexNotFound."""
 
 Renamed = Callable[[TableName], TableName]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """`failed`: may succeed another time. `gone`: the table or the index was dropped or renamed, so it never does."""
+
+    failed: Sequence[str] = ()
+    gone: Sequence[str] = ()
+
+    @property
+    def problems(self) -> list[str]:
+        return [*self.failed, *self.gone]
 
 
 class CutOverSide:
@@ -90,18 +108,20 @@ class CutOverSide:
             return tuple(each for table in read_catalog(client, wanted).tables for each in expiries_of(table))
 
     def suspend(self, expiries: Iterable[Expiry]) -> None:
-        """Raises what cannot be suspended. May be called again."""
+        """Raises what cannot be suspended. May be called again. What is gone expires nothing."""
         with self._client() as client:
             with translated(f"reading the version of the {self._name}"):
                 wire = client.admin.command(HELLO)["maxWireVersion"]
             never = Target(wire=wire, sharded=False).never_seconds
-            problems = _modify(client, expiries, lambda changes: modified_expiry(changes, Ttl.DEFERRED, never))
-        if problems:
-            raise PermanentError("; ".join(problems))
+            modified = _modify(client, expiries, lambda changes: modified_expiry(changes, Ttl.DEFERRED, never))
+        if modified.failed:
+            raise PermanentError("; ".join(modified.failed))
 
-    def restore(self, expiries: Iterable[Expiry], renamed: Renamed = lambda name: name) -> list[str]:
-        """Tries each, even if others fail. Returns what failed."""
+    def restore(self, expiries: Iterable[Expiry], renamed: Renamed = lambda name: name) -> Restored:
+        """Tries each, even if others fail. Raises `SourceUnavailable` at once if nobody answers."""
         with self._client() as client:
+            with translated(f"reaching the {self._name}"):
+                client.admin.command("ping")
             return _modify(client, expiries, _as_it_was, renamed)
 
     def newest(self) -> ClusterTime:
@@ -164,6 +184,25 @@ def expiries_of(table: TableSchema) -> Iterator[Expiry]:
             yield Expiry(table=table.name, index=index["name"], after=Document.of({EXPIRY: index[EXPIRY]}))
 
 
+def left_at(name: str, error: SluiceError, expiries: Iterable[Expiry], *, blocks: bool) -> Iterator[str]:
+    """What a user has to do by hand at a side that does not answer, should it come back."""
+    silent = f"{name}: it does not answer ({redacted(str(error))}); should it come back"
+    if blocks:
+        yield f"{silent}, its users' writes are blocked until an administrator lifts that: {LIFTED_BY}"
+    for each in expiries:
+        yield f"{silent}, documents of {each.table} may not expire until you run {_by_hand(each.table, _changes(each, _as_it_was))}"
+
+
+def _by_hand(name: TableName, changes: Mapping[str, Any]) -> str:
+    command = json_util.dumps({"collMod": name.coll, **changes}, json_options=json_util.RELAXED_JSON_OPTIONS)
+    return f'db.getSiblingDB("{name.db}").runCommand({command})'
+
+
+def _changes(expiry: Expiry, how: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Mapping[str, Any]:
+    after = expiry.after.decode()
+    return how({"index": {"name": expiry.index, **after}} if expiry.index else after)
+
+
 def _as_it_was(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**changes, "index": index_expiry(changes["index"], Ttl.COPIED)} if "index" in changes else changes
 
@@ -173,19 +212,25 @@ def _modify(
     expiries: Iterable[Expiry],
     how: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     renamed: Renamed = lambda name: name,
-) -> list[str]:
+) -> Restored:
     commander = Commander(client, permit=_RETRY_FOR.total_seconds, retry_for=_RETRY_FOR, patience=_RETRY_FOR)
-    problems = []
+    failed, gone = [], []
     for each in expiries:
-        name, after = renamed(each.table), each.after.decode()
-        changes = how({"index": {"name": each.index, **after}} if each.index else after)
+        name, changes = renamed(each.table), _changes(each, how)
         commander.begin()
         try:
             body = {"collMod": name.coll, **changes, "writeConcern": {"w": "majority"}}
             commander.send(name.db, body, f"changing the expiry of {name}")
         except (PermanentError, RetryableError) as error:
-            problems.append(str(error))
-    return problems
+            cause = error.__cause__
+            if not (isinstance(cause, OperationFailure) and cause.code in _GONE):
+                failed.append(str(error))
+                continue
+            what = f"index {each.index} of {name}" if each.index else f"{name}"
+            gone.append(
+                f"{what} is not there any more; if it was renamed, run this with its new name: {_by_hand(name, changes)}"
+            )
+    return Restored(failed=failed, gone=gone)
 
 
 def _written(entry: Mapping[str, Any]) -> Iterator[TableName]:

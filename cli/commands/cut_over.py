@@ -163,8 +163,10 @@ def _tell_end(id: str, progress: pb.FinalizeProgress, *, unblocked: bool) -> Non
     if progress.given_up and progress.target:
         print_line(f"the way back of changefeed {id} is given up: users may write at the target, for good")
     elif progress.given_up:
-        print_line(f"the cut-over of changefeed {id} is given up: it goes on, and users may write at the source")
-        return
+        print_line(
+            f"the cut-over of changefeed {id} is given up: it goes on"
+            + ("" if progress.problems else ", and users may write at the source")
+        )
     else:
         print_line(f"changefeed {id} finished at {progress.target}; expiries restored downstream: {progress.restored}")
     if unblocked:

@@ -165,6 +165,12 @@ ADMIN = (
         tests=_WAY_BACK,
     ),
     Fault(
+        "a cut-over whose table with an expiry was dropped never ends",
+        "return way if restored.failed else",
+        "return way if restored.problems else",
+        tests=_WAY_BACK,
+    ),
+    Fault(
         "a way back by which users have returned is made again from its old mark",
         "        except NotFoundError:\n            over = True\n",
         "        except NotFoundError:\n            over = False\n",

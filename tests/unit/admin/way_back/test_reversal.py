@@ -16,6 +16,7 @@ from admin.access import Access, Caller
 from admin.desired import verbs
 from admin.desired.desired_store import DesiredStore
 from admin.way_back.reversal import AskedReversal, Reversal
+from admin.way_back.sides import Restored
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import CaptureChoice
@@ -62,6 +63,8 @@ class SideModel:
     blocked: bool = False
     rolled_over: bool = False
     down: bool = False
+    refuses: Restored = field(default_factory=Restored)
+    """What it answers to a restore."""
 
     def write(self, row: int, value: int | None, by: str) -> None:
         if self.blocked and by == "user":
@@ -76,8 +79,13 @@ class SideModel:
         for row in [row for row in self.rows if row < 0 and not self.suspended]:
             self.write(row, None, "expiry")
 
+    def _answer(self) -> None:
+        if self.down:
+            raise SourceUnavailable("nobody answers")
+
     def block(self, *, blocked: bool) -> None:
         with self.world.step():
+            self._answer()
             given_up = self.world.store.read(_ID)[0].way_back is None or self.world.gives_up
             assert blocked or given_up or self.world.back() is not None, "nothing would bring their writes back"
             self.blocked = blocked
@@ -91,17 +99,17 @@ class SideModel:
             assert expiries == (_EXPIRY,)
             self.suspended = True
 
-    def restore(self, expiries: tuple[Expiry, ...], _: object = None) -> list[str]:
+    def restore(self, expiries: tuple[Expiry, ...], _: object = None) -> Restored:
         with self.world.step():
+            self._answer()
             assert expiries in ((), (_EXPIRY,))
-            if expiries:
+            if expiries and not self.refuses.problems:
                 self.suspended = False
-            return []
+            return self.refuses
 
     def newest(self) -> ClusterTime:
         with self.world.step():
-            if self.down:
-                raise SourceUnavailable("nobody answers")
+            self._answer()
             info, _ = self.world.store.read(_ID)
             self.world.looked = info.way_back is not None and info.way_back.mark_ts is not None
             return self.world.tick()
@@ -338,6 +346,73 @@ def test_past_the_mark_its_way_back_alone_can_be_given_up_where_the_oplog_does_n
     assert {row: value for row, value in world.new.rows.items() if row >= 0} == live
     info, status = world.store.read(_ID)
     assert verbs.removed(info, status).desired is DesiredState.REMOVED
+
+
+def _begun(seed: int = 4) -> World:
+    world = World(seed, blocks=True, deaths=0)
+    world.reversal().begin(world.asked, _CALLER)
+    world.gives_up = True
+    return world
+
+
+def _is_free(world: World) -> bool:
+    info, status = world.store.read(_ID)
+    return info.way_back is None and verbs.removed(info, status).desired is DesiredState.REMOVED
+
+
+def test_before_the_mark_it_is_given_up_though_the_source_is_gone_and_what_it_keeps_is_told() -> None:
+    world = _begun()
+    world.old.down = True
+    told = world.reversal().give_up(_ID, _CALLER)
+    assert _is_free(world)
+    assert not world.new.blocked
+    block, expiry = told.problems
+    assert block.startswith("source: it does not answer (nobody answers); should it come back, its users' writes are")
+    changed = '{"collMod": "sessions", "index": {"name": "at_1", "expireAfterSeconds": 60}}'
+    assert expiry.endswith(f'you run db.getSiblingDB("shop").runCommand({changed})')
+
+
+def test_before_the_mark_it_is_given_up_though_the_target_is_gone() -> None:
+    world = _begun()
+    world.new.down = True
+    [block] = world.reversal().give_up(_ID, _CALLER).problems
+    assert block.startswith("target: it does not answer")
+    assert _is_free(world)
+    assert (world.old.blocked, world.old.suspended) == (False, False)
+
+
+def test_it_is_not_given_up_while_neither_side_answers() -> None:
+    world = _begun()
+    world.old.down = world.new.down = True
+    with pytest.raises(SourceUnavailable):
+        world.reversal().give_up(_ID, _CALLER)
+    assert world.store.read(_ID)[0].way_back is not None
+
+
+def test_it_is_not_given_up_while_the_source_refuses_to_restore_an_expiry() -> None:
+    world = _begun()
+    world.old.refuses = Restored(failed=["not authorized"])
+    with pytest.raises(WrongState, match="not authorized; mend that, and give it up again"):
+        world.reversal().give_up(_ID, _CALLER)
+    assert (world.old.blocked, world.new.blocked) == (True, True)
+    world.old.refuses = Restored()
+    assert not world.reversal().give_up(_ID, _CALLER).problems
+    assert _is_free(world)
+    assert not any((world.old.blocked, world.new.blocked, world.old.suspended))
+
+
+def test_an_expiry_whose_table_is_gone_is_told_and_holds_nothing_up() -> None:
+    gone = Restored(gone=["shop.sessions is not there any more"])
+    world = _begun()
+    world.old.refuses = gone
+    assert world.reversal().give_up(_ID, _CALLER).problems == gone.gone
+    assert _is_free(world)
+    world = World(4, blocks=True, deaths=0)
+    world.new.refuses = gone
+    world.persist()
+    way = world.store.read(_ID)[0].way_back
+    assert way is not None
+    assert way.open
 
 
 def test_past_the_mark_the_target_can_be_opened_though_the_source_is_gone_for_good() -> None:
