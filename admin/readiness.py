@@ -6,6 +6,7 @@ the source:
     it does not run, has an error, or has not begun      a copy is running        tables wait for a user (unless they are to be left)
     tables are behind the others       DDLs are not done, an index is being built           rows that the target refuses
     it would take longer than the user allows                                               the way back that the user asks for is impossible
+    the source does not answer, or cannot block the writes of its users if that is asked for
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class CutOverFacts:
     state: State
     error: str = ""
     status: ChangefeedStatus | None
-    source_problem: str = ""
+    source_problems: Sequence[str] = ()
     stopped: Sequence[str] = ()
     behind: Sequence[str] = ()
     copying: int = 0
@@ -85,8 +86,7 @@ def _of_its_state(facts: CutOverFacts) -> Iterator[pb.ReadinessFinding]:
         yield _finding("state", f"it is {facts.state}" + (f": {facts.error}" if facts.error else "; resume it"))
     elif facts.error:
         yield _finding("error", facts.error)
-    if facts.source_problem:
-        yield _finding("source", facts.source_problem)
+    yield from (_finding("source", problem) for problem in facts.source_problems)
 
 
 def _of_its_tables(facts: CutOverFacts, *, leave_stopped: bool) -> Iterator[pb.ReadinessFinding]:

@@ -172,7 +172,13 @@ class ChangefeedService(ChangefeedServiceServicer):
         within = request.within.ToTimedelta() if request.HasField("within") else _CUT_OVER_WITHIN
         id, back = ChangefeedId(request.id), ChangefeedId(request.reverse_as)
         asked = AskedReversal(id=id, back=back, blocks=request.block_writes) if back else None
-        return self._cut_over.ready(id, within=within, leave_stopped=request.leave_stopped, reversed_as=asked)
+        return self._cut_over.ready(
+            id,
+            within=within,
+            leave_stopped=request.leave_stopped,
+            block_writes=request.block_writes,
+            reversed_as=asked,
+        )
 
     @admits(Access.VIEWER)
     def ListSyncPoints(self, request: pb.ListSyncPointsRequest, call: AdmittedCall) -> pb.ListSyncPointsResponse:

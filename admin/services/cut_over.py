@@ -8,7 +8,7 @@ reads that time; a call after a crash in between does both again. With a way bac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -46,16 +46,22 @@ class CutOver:
         self._reversal = Reversal(reader, store, validator)
 
     def ready(
-        self, id: ChangefeedId, *, within: timedelta, leave_stopped: bool, reversed_as: AskedReversal | None = None
+        self,
+        id: ChangefeedId,
+        *,
+        within: timedelta,
+        leave_stopped: bool,
+        block_writes: bool = False,
+        reversed_as: AskedReversal | None = None,
     ) -> pb.Readiness:
-        """Asks the source for its newest time, as `finalize` does first, and changes nothing."""
+        """Asks the source for its newest time, and whether it can block writes, as `finalize` does first, and changes nothing."""
         info, _ = self._store.read(id)
-        problem = ""
         try:
             newest_end(info.configuration)
+            problems = _unblockable(info.configuration) if block_writes and reversed_as is None else []
         except SluiceError as error:
-            problem = redacted(str(error))
-        facts = _facts(id, self._reader.changefeed(id), problem, self._reader.serving.unwritable())
+            problems = [redacted(str(error))]
+        facts = _facts(id, self._reader.changefeed(id), problems, self._reader.serving.unwritable())
         if reversed_as is not None:
             facts = replace(
                 facts, way_back=self._reversal.obstacles(reversed_as), notes=self._reversal.notes(reversed_as)
@@ -97,11 +103,10 @@ class CutOver:
             verbs.check_can_end(info, status)
             store = self._store.by(caller)
             if block_writes:
-                source = CutOverSide("source", info.configuration.source)
-                if problems := list(source.unblockable(["setUserWriteBlockMode"], ("backup", "admin"))):
+                if problems := _unblockable(info.configuration):
                     raise WrongState("; ".join(problems))
                 store.record(id, "block writes", "source", after="blocked")
-                source.block(blocked=True)
+                CutOverSide("source", info.configuration.source).block(blocked=True)
                 yield pb.FinalizeProgress(block_lifted_by=LIFTED_BY)
             end = newest_end(info.configuration)
             store.change(
@@ -132,11 +137,18 @@ class CutOver:
                 return
 
 
+def _unblockable(configuration: Configuration) -> list[str]:
+    source = CutOverSide("source", configuration.source)
+    return list(source.unblockable(["setUserWriteBlockMode"], ("backup", "admin")))
+
+
 def _finished(known: OwnerView) -> bool:
     return known.status is not None and known.status.lifecycle.state is State.FINISHED
 
 
-def _facts(id: ChangefeedId, known: OwnerView, source_problem: str, unwritable: ErrorReport | None) -> CutOverFacts:
+def _facts(
+    id: ChangefeedId, known: OwnerView, source_problems: Sequence[str], unwritable: ErrorReport | None
+) -> CutOverFacts:
     found, lifecycle = tables_of(known), known.status.lifecycle if known.status else Lifecycle()
     error = unwritable or lifecycle.error
     names = {schema.id: str(schema.name) for schema in found.living}
@@ -147,7 +159,7 @@ def _facts(id: ChangefeedId, known: OwnerView, source_problem: str, unwritable: 
         state=lifecycle.state,
         error=error.message if error else "",
         status=known.status,
-        source_problem=source_problem,
+        source_problems=source_problems,
         stopped=sorted(table.name for table in stopped_tables(known, found)),
         behind=sorted(names.get(table, table) for table, each in in_trouble.items() if not each.waits_for_user),
         copying=copy.tables - copy.tables_done if copy is not None else 0,

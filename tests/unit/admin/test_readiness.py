@@ -59,7 +59,7 @@ def test_a_cut_over_that_would_take_too_long_is_not_ready() -> None:
         (replace(following(), state=State.STOPPED), "state", "it is stopped; resume it"),
         (replace(following(), state=State.FAILED, error="gone"), "state", "it is failed: gone"),
         (replace(following(), state=State.WARNING, error="no node"), "error", "no node"),
-        (replace(following(), source_problem="no answer"), "source", "no answer"),
+        (replace(following(), source_problems=["no answer"]), "source", "no answer"),
         (
             replace(following(), copying=2, copy_left=timedelta(seconds=30)),
             "copy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -237,3 +238,11 @@ def test_a_script_learns_whether_a_cut_over_would_succeed(feed: PausedFeed) -> N
     assert "it is stopped; resume it" in asked.stderr
     found = json.loads(feed.server.sluice("changefeed", "ready", "shop", "-o", "json").stdout)
     assert (found["ready"], found["takes"], [each["kind"] for each in found["findings"]]) == (False, None, ["state"])
+
+
+def test_a_script_learns_whether_the_source_lets_writes_be_blocked(feed: PausedFeed) -> None:
+    """Its user reads only, or it is older than 6.0."""
+    for asked in (("ready", "shop"), ("finalize", "shop", "--dry-run")):
+        told = feed.server.sluice("changefeed", *asked, "--block-writes").stderr
+        assert re.search("setUserWriteBlockMode|cannot block the writes", told)
+        assert "rite" not in feed.server.sluice("changefeed", *asked).stderr
