@@ -14,7 +14,8 @@ NOTHING = "–"
 _GAP = "\N{NO-BREAK SPACE}"
 """A figure and its unit stay on one line."""
 _MOMENT = f"%Y-%m-%d{_GAP}%H:%M:%S"
-_CLUSTER_TIME = re.compile(r"\b[1-9]\d{9}\.\d{1,10}\b(?:/[0-9A-F]{8,})?")
+_CLUSTER_TIME = re.compile(r"(?<= at )[1-9]\d{9}\.\d{1,10}\b(?:/[0-9A-F]{8,})?")
+"""As our texts name one. A table's name may look like a cluster time, too."""
 
 STATES = {
     "normal": ("ok", "●", "running"),
@@ -125,7 +126,14 @@ def place(position: str) -> str:
 
 def with_times(text: str) -> str:
     """A text that names cluster times, with what clocks say."""
-    return _CLUSTER_TIME.sub(lambda found: place(found[0]), text)
+    return _CLUSTER_TIME.sub(_as_clock, text)
+
+
+def _as_clock(found: re.Match[str]) -> str:
+    try:
+        return place(found[0])
+    except ValueError:  # part of a name, and larger than any cluster time
+        return found[0]
 
 
 def moment(message: Any, field: str) -> str:

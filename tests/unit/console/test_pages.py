@@ -146,6 +146,11 @@ def test_cluster_times_are_told_as_clocks_show_them() -> None:
     assert with_times(waits) == waits.replace("at 1795224774.9", "at 2026-11-21\N{NO-BREAK SPACE}01:32:54")
 
 
+@pytest.mark.parametrize("named", ["shop.1795224774.9", "1795224774.9", "9876543210.2024", "is at 9876543210.2024"])
+def test_a_tables_name_that_looks_like_a_cluster_time_stays_as_it_is(named: str) -> None:
+    assert with_times(f"table {named} to be assigned to a node") == f"table {named} to be assigned to a node"
+
+
 def test_what_loses_data_or_ends_a_changefeed_wants_its_name_typed() -> None:
     typed = {verb for verb, action in ACTIONS.items() if action.typed}
     assert typed == {"finalize", "ddl-skip", "letters-drop"}
