@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -151,17 +150,13 @@ class _WebHandler(BaseHTTPRequestHandler):
 
     def _asked(self, form: dict[str, str] | None) -> WebRequest:
         parts = urlsplit(self.path if self.path.startswith("/") else "/")
-        try:
-            cookies = {name: morsel.value for name, morsel in SimpleCookie(self.headers.get("Cookie", "")).items()}
-        except CookieError:
-            cookies = {}
         return WebRequest(
             path=tuple(unquote(part) for part in parts.path.removeprefix("/").split("/")),
             query=dict(parse_qsl(parts.query)),
             form=form,
             host=self.headers.get("Host", ""),
             origin=self.headers.get("Origin", ""),
-            cookies=cookies,
+            cookies=self.headers.get("Cookie", ""),
             address=str(self.client_address[0]),
             secure=self.secure,
         )

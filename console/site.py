@@ -52,14 +52,14 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebRequest:
-    """`form` is None unless something was posted."""
+    """`form` is None unless something was posted. `cookies`: the header."""
 
     path: tuple[str, ...]
     query: Mapping[str, str] = field(default_factory=dict)
     form: Mapping[str, str] | None = None
     host: str = ""
     origin: str = ""
-    cookies: Mapping[str, str] = field(default_factory=dict)
+    cookies: str = ""
     address: str = ""
     secure: bool = False
 
@@ -99,7 +99,7 @@ class Site:
             self._check_origin(asked)
             if asked.path[0] in _STATIC and len(asked.path) == 1:
                 return WebAnswer(body=self._static[asked.path[0]], kind=_STATIC[asked.path[0]])
-            signed = self._sessions.who(asked.cookies.get(self._sessions.cookie, ""))
+            signed = self._sessions.who(_cookie_named(asked.cookies, self._sessions.cookie))
             if asked.path == ("login",):
                 return self._login(asked)
             if signed is None:
@@ -249,6 +249,12 @@ class Site:
         stale = self._stale() if page.at is not None else ""
         body = document(page, visitor, cluster=self._observer.cluster, live=live, stale=stale, note=note)
         return WebAnswer(status=status, body=body)
+
+
+def _cookie_named(header: str, name: str) -> str:
+    """By hand: `SimpleCookie` gives none if one of another application on this host is `prefs={"a":1}`, as browsers send it."""
+    pairs = (pair.strip().partition("=") for pair in header.split(";"))
+    return next((value for key, _, value in pairs if key == name), "")
 
 
 def _query(query: Mapping[str, str]) -> TableQuery:

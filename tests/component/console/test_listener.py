@@ -114,7 +114,7 @@ def test_a_page_is_served_over_tls_to_who_signs_in(secured: tuple[Server, ssl.SS
     answer = visit.ask("POST", "/login", f"token={_OPERATOR}", **ours)
     cookie = answer.headers["Set-Cookie"]
     assert (answer.status, "Secure" in cookie, "HttpOnly" in cookie, answer.read()) == (303, True, True, b"")
-    answer = visit.ask("GET", "/", Cookie=cookie.partition(";")[0])
+    answer = visit.ask("GET", "/", Cookie=f'prefs={{"a":1}}; {cookie.partition(";")[0]}')
     assert (answer.status, b"maria (operator)" in answer.read()) == (200, True)
     with pytest.raises((http.client.HTTPException, OSError)):
         Visit(server).ask("GET", "/")

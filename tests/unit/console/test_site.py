@@ -67,7 +67,8 @@ class Door:
         return Site(self.guard, Sessions(self.guard, "test"), observer, Actions(services), str)
 
     def get(self, *path: str, **changed: Any) -> WebAnswer:
-        asked = WebRequest(path=path, host=HOST, cookies=dict(self.cookies), address="10.0.0.7", secure=True)
+        cookies = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        asked = WebRequest(path=path, host=HOST, cookies=cookies, address="10.0.0.7", secure=True)
         return self.kept(self.site.answer(replace(asked, **changed)))
 
     def post(self, *path: str, form: Mapping[str, str], **changed: Any) -> WebAnswer:
@@ -123,6 +124,13 @@ def test_a_cookie_holds_on_every_node_and_after_a_restart_until_its_token_is_gon
     assert ID in door.get("").body
     door.tokens = (TOKENS[1],)
     assert door.get("").location == "/login"
+
+
+@pytest.mark.parametrize("theirs", [{"prefs": '{"a":1}'}, {"a b": "é"}, {"": ""}, {"x": 'y="1'}])
+def test_a_cookie_is_found_beside_those_of_another_application(door: Door, theirs: dict[str, str]) -> None:
+    door.cookies = dict(theirs)
+    door.enter(OPERATOR)
+    assert ID in door.get("").body
 
 
 def test_a_cookie_cannot_be_prolonged_or_made(door: Door) -> None:
