@@ -177,7 +177,7 @@ class _WebHandler(BaseHTTPRequestHandler):
         for name, value in _HEADERS:
             self.send_header(name, value)
 
-    def _stream(self, draw: Callable[[], WebPage]) -> None:
+    def _stream(self, draw: Callable[[], WebPage | None]) -> None:
         self.close_connection = True
         if not self.streams.acquire(blocking=False):
             text = f"This node already keeps {_MOST_STREAMS} pages fresh; this one is loaded again every 10 seconds."
@@ -193,7 +193,7 @@ class _WebHandler(BaseHTTPRequestHandler):
         finally:
             self.streams.release()
 
-    def _follow(self, draw: Callable[[], WebPage]) -> None:
+    def _follow(self, draw: Callable[[], WebPage | None]) -> None:
         sent: dict[str, str] = {}
         page: WebPage | None = None
         while not self.stopping.is_set():
@@ -205,6 +205,9 @@ class _WebHandler(BaseHTTPRequestHandler):
                 return
             except SluiceError as error:
                 stale = stale or redacted(str(error))
+            else:
+                if page is None:
+                    return
             for id, html in page.sections.items() if page is not None else ():
                 if sent.get(id) != html:
                     self._event("section", {"id": id, "html": html})

@@ -66,14 +66,14 @@ class WebRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebAnswer:
-    """`live`: instead of a body, the page whose changes are to be sent."""
+    """`live`: instead of a body, the page whose changes are to be sent; it gives None once the login has ended or has another role."""
 
     status: HTTPStatus = HTTPStatus.OK
     body: str = ""
     kind: str = HTML
     location: str = ""
     cookie: str = ""
-    live: Callable[[], WebPage] | None = None
+    live: Callable[[], WebPage | None] | None = None
 
 
 class Site:
@@ -99,7 +99,7 @@ class Site:
             self._check_origin(asked)
             if asked.path[0] in _STATIC and len(asked.path) == 1:
                 return WebAnswer(body=self._static[asked.path[0]], kind=_STATIC[asked.path[0]])
-            signed = self._sessions.who(_cookie_named(asked.cookies, self._sessions.cookie))
+            signed = self._who(asked)
             if asked.path == ("login",):
                 return self._login(asked)
             if signed is None:
@@ -109,6 +109,9 @@ class Site:
             status = _status(error)
             _log.info("console_refused", path="/".join(asked.path)[:200], code=error.code, address=asked.address)
             return self._shown(message_page("It did not work", tag("p", redacted(str(error)))), signed, status)
+
+    def _who(self, asked: WebRequest) -> SignedIn | None:
+        return self._sessions.who(_cookie_named(asked.cookies, self._sessions.cookie))
 
     def _check_origin(self, asked: WebRequest) -> None:
         host = urlsplit(f"//{asked.host}").hostname or ""
@@ -155,7 +158,7 @@ class Site:
             case ("live",):
                 path = tuple(asked.query.get("path", "").split("/"))
                 draw, _ = self._drawing(path[1:] or ("",), asked.query, signed.visitor)
-                return WebAnswer(live=draw)
+                return WebAnswer(live=lambda: draw() if self._who(asked) == signed else None)
             case ("logout",) if asked.form is not None:
                 return WebAnswer(status=HTTPStatus.SEE_OTHER, location="/login", cookie=self._cookie(asked, "", 0))
             case ("feed" | "node", _, "act", _):

@@ -16,6 +16,7 @@ import pytest
 
 from tests.certificates import Certificates
 from tests.component.node.server_process import Server
+from tests.until import until
 
 _OPERATOR = "o" * 40
 _MOST_STREAMS = 32
@@ -119,6 +120,20 @@ def test_a_page_is_served_over_tls_to_who_signs_in(secured: tuple[Server, ssl.SS
     with pytest.raises((http.client.HTTPException, OSError)):
         Visit(server).ask("GET", "/")
     assert _OPERATOR not in server.log
+
+
+def test_a_stream_ends_with_its_login(secured: tuple[Server, ssl.SSLContext], tmp_path: Path) -> None:
+    server, context = secured
+    visit = Visit(server, context)
+    ours = {"Host": visit.host, "Origin": f"https://{visit.host}"}
+    answer = visit.ask("POST", "/login", f"token={_OPERATOR}", **ours)
+    cookie = answer.headers["Set-Cookie"].partition(";")[0]
+    answer.read()
+    stream = visit.ask("GET", "/live?path=/", Cookie=cookie)
+    assert visit.event(stream)[0] == "section"
+    (tmp_path / "tokens").write_text(f"wall:viewer:{'v' * 40}\n")
+    until(lambda: not stream.readline(), "the stream has ended", lambda: server.log)
+    assert Visit(server, context).ask("GET", "/live?path=/", Cookie=cookie).status == 401
 
 
 def test_a_node_ends_though_a_browser_reads_nothing(secured: tuple[Server, ssl.SSLContext]) -> None:

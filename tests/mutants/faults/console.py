@@ -51,6 +51,12 @@ CONSOLE = (
         tests=_SITE,
     ),
     Fault(
+        "an open page outlives its login's role",
+        "draw() if self._who(asked) == signed else None",
+        "draw() if self._who(asked) else None",
+        tests=_SITE,
+    ),
+    Fault(
         "a viewer is shown the forms of an operator",
         "        caller.demand(Access.OPERATOR)\n        if asked.form is None:",
         "        if asked.form is None:",

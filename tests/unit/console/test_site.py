@@ -133,6 +133,18 @@ def test_a_cookie_is_found_beside_those_of_another_application(door: Door, their
     assert ID in door.get("").body
 
 
+@pytest.mark.parametrize("tokens", [TOKENS[1:], (AccessToken(Access.VIEWER, OPERATOR, "maria"), TOKENS[1])])
+def test_an_open_page_is_kept_fresh_until_its_token_is_gone_or_has_another_role(
+    door: Door, tokens: tuple[AccessToken, ...]
+) -> None:
+    door.enter(OPERATOR)
+    draw = door.get("live", query={"path": f"/feed/{ID}"}).live
+    assert draw is not None
+    assert draw() is not None
+    door.tokens = tokens
+    assert draw() is None
+
+
 def test_a_cookie_cannot_be_prolonged_or_made(door: Door) -> None:
     door.enter(VIEWER)
     [(name, value)] = door.cookies.items()
