@@ -147,6 +147,15 @@ def test_executors_have_the_secrets_where_nodes_have_them(chart: Chart) -> None:
     assert {"/run/secrets/sluice", "/run/secrets/etcd-tls", "/run/secrets/etcd-auth"} <= paths
 
 
+def test_all_who_write_to_a_bucket_have_the_rights_of_the_platform(chart: Chart) -> None:
+    values = GOOD["keys of the platform"]
+    accounts = [each["metadata"] for each in chart.render(values) if each["kind"] == "ServiceAccount"]
+    assert {each["name"]: each.get("annotations") for each in accounts} == dict.fromkeys(
+        ("trial-sluice-owner", "trial-sluice-processor", "trial-sluice-executor"),
+        values["serviceAccount"]["annotations"],
+    )
+
+
 def test_changefeeds_may_read_their_credentials_and_no_other_secret(chart: Chart) -> None:
     values = GOOD["changefeeds"]
     configuration = _configuration(chart.render(values))

@@ -122,6 +122,10 @@ GOOD: dict[str, Values] = {
         "metrics": {"alerts": {"enabled": True, "selector": 'namespace="data",job=~"sluice.*"'}},
     },
     "one owner for a trial": {"etcd": {"dev": {"enabled": True}}, **_ADMIN, "owner": {"replicas": 1}},
+    "keys of the platform": {
+        **POD_EXECUTORS,
+        "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/sluice"}},
+    },
     "managed": {**PRODUCTION, "changefeeds": [_FEED, _BUCKET], "changefeedJob": {"update": True, "prune": True}},
     "with parts of their own": {
         **POD_EXECUTORS,
