@@ -224,6 +224,14 @@ def test_a_standalone_cluster_elsewhere_is_reached_and_reaches_the_pods(chart: C
     assert {"ports": [{"port": 7077}]} in policy["egress"]
 
 
+def test_the_charts_own_pods_may_call_the_admin_api_whoever_else_may(chart: Chart) -> None:
+    values = GOOD["closed network"]
+    rules = _policy_of_nodes(chart.render(values))["ingress"]
+    [peers] = [rule["from"] for rule in rules if {"port": "admin"} in rule["ports"]]
+    own = {"app.kubernetes.io/name": "sluice", "app.kubernetes.io/instance": "trial"}
+    assert peers == [{"podSelector": {"matchLabels": own}}, *values["networkPolicy"]["adminFrom"]]
+
+
 def test_users_options_of_spark_go_first(chart: Chart) -> None:
     manifests = chart.render(GOOD["own accounts and names"])
     assert yaml.safe_load(_configuration(manifests)["processor.yaml"])["spark"]["conf"]["spark.executor.memory"] == "3g"
