@@ -287,6 +287,11 @@ def test_the_job_looks_at_each_changefeed_and_updates_none_unless_it_is_told_to(
     assert _commands(chart.render(updating)) == [["sluice", "changefeed", "ensure", "--update", *files]]
 
 
+def test_what_the_job_reports_can_be_read_until_it_runs_again(chart: Chart) -> None:
+    [job] = [each["metadata"] for each in chart.render(GOOD["changefeeds"]) if each["kind"] == "Job"]
+    assert job["annotations"]["helm.sh/hook-delete-policy"] == "before-hook-creation"
+
+
 def test_a_release_removes_only_changefeeds_that_carry_its_name(chart: Chart) -> None:
     manifests = chart.render(GOOD["managed"])
     [command] = _commands(manifests)
