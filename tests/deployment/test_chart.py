@@ -12,6 +12,7 @@ import yaml
 
 from changefeed.config.configuration import Configuration, DdlOptions, PipelineOptions
 from changefeed.config.options import Options
+from changefeed.config.sinks.sink_traits import SINKS
 from changefeed.config.sync_options import SyncPointOptions
 from changefeed.config.tables.column_rules import ColumnRule
 from changefeed.config.tables.filter import EventRule, Filter, IgnoreWhere
@@ -265,6 +266,12 @@ def test_the_schema_knows_each_key_of_a_changefeed() -> None:
         assert set(properties) == {field.alias or name for name, field in options.model_fields.items()}, options
     events = {*RowType, *SHOWN_BY_STREAMS}
     assert set(rule["ignore"]["items"]["enum"]) == {event.value for event in events}
+
+
+def test_the_schema_knows_each_kind_of_sink() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    pattern = schema["$defs"]["changefeed"]["properties"]["sink"]["pattern"]
+    assert [scheme for scheme in SINKS if not re.search(pattern, f"{scheme}://x")] == []
 
 
 @pytest.mark.parametrize(
