@@ -315,6 +315,10 @@ BAD: dict[str, tuple[Values, str]] = {
         {**PRODUCTION, "admin": {**_ADMIN["admin"], "gateway": {"enabled": True}}},
         "admin.gateway.enabled: found true without admin.gateway.parentRefs",
     ),
+    "an account that nobody creates": (
+        {**PRODUCTION, "serviceAccount": {"create": False}},
+        "serviceAccount.create: found false without serviceAccount.processorName",
+    ),
     "pruning to nothing": (
         {**PRODUCTION, "changefeedJob": {"prune": True}},
         "changefeedJob.prune: found true without changefeeds",

@@ -78,6 +78,9 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.processorName) -}}
+{{- fail "serviceAccount.create: found false without serviceAccount.processorName; name the ServiceAccount of yours that processors use" -}}
+{{- end -}}
 {{- if and $admin.ingress.enabled (not $admin.ingress.host) -}}
 {{- fail "admin.ingress.enabled: found true without admin.ingress.host; write it" -}}
 {{- end -}}
