@@ -123,9 +123,10 @@ def _in_context(
 class Connection:
     """A context manager. Calls use its stubs, inside `translated`."""
 
-    def __init__(self, address: ServerAddress) -> None:
+    def __init__(self, address: ServerAddress, *, certified: str | None = None) -> None:
+        """`certified`: the name that the server's certificate has to have, instead of the address's host."""
         self.address = address
-        self._channel = _channel(address)
+        self._channel = _channel(address, certified)
         self.metadata = _metadata(address)
         self.changefeeds = rpc.ChangefeedServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
         self.nodes = rpc.NodeServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
@@ -194,7 +195,7 @@ def _refused_by_tls(address: ServerAddress) -> str | None:
     return "it speaks TLS; give the CA of its certificate with --ca" if speaks_tls(address.server) else None
 
 
-def _channel(address: ServerAddress) -> Any:
+def _channel(address: ServerAddress, certified: str | None) -> Any:
     if address.ca is None:
         if address.cert is not None or address.key is not None:
             raise Failure(ExitCode.USAGE, "--cert and --key need TLS; give --ca as well")
@@ -202,7 +203,8 @@ def _channel(address: ServerAddress) -> Any:
     if (address.cert is None) != (address.key is None):
         raise Failure(ExitCode.USAGE, "--cert and --key belong together; give both or none")
     pem = [_read(path) if path else None for path in (address.ca, address.key, address.cert)]
-    return grpc.secure_channel(address.server, grpc.ssl_channel_credentials(*pem))
+    options = [("grpc.ssl_target_name_override", certified)] if certified else None
+    return grpc.secure_channel(address.server, grpc.ssl_channel_credentials(*pem), options)
 
 
 def _metadata(address: ServerAddress) -> tuple[tuple[str, str], ...]:

@@ -98,11 +98,23 @@ def _of_changefeed(connection: Connection, id: str) -> list[File]:
 
 
 def _of_node(connection: Connection, node: str, at: str, profile: timedelta) -> list[File]:
-    request, contents = pb.DiagnoseRequest(profile=profile or None), dict[str, bytes]()
-    with Connection(replace(connection.address, server=at)) as its:
-        for part in its.stream(its.nodes.Diagnose, request, timeout=_SECONDS + profile.total_seconds()):
-            contents[part.name] = contents.get(part.name, b"") + part.content
+    """On Kubernetes all nodes have one certificate, with the name of their Service, by which the user called."""
+    address, (host, _, _) = replace(connection.address, server=at), connection.address.server.rpartition(":")
+    try:
+        contents = _diagnosed(Connection(address), profile)
+    except Failure as failure:
+        if failure.exit_code is not ExitCode.UNREACHABLE or address.ca is None:
+            raise
+        contents = _diagnosed(Connection(address, certified=host.strip("[]")), profile)
     return [(f"nodes/{node}/{name}", content) for name, content in contents.items()]
+
+
+def _diagnosed(connection: Connection, profile: timedelta) -> dict[str, bytes]:
+    request, contents = pb.DiagnoseRequest(profile=profile or None), dict[str, bytes]()
+    with connection:
+        for part in connection.stream(connection.nodes.Diagnose, request, timeout=_SECONDS + profile.total_seconds()):
+            contents[part.name] = contents.get(part.name, b"") + part.content
+    return contents
 
 
 def _json(name: str, messages: Iterable[Message]) -> File:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.certificates import Certificates
 from tests.component.node.server_process import Server, run
 
 
@@ -33,6 +34,22 @@ def test_a_bundle_has_the_whole_cluster(server: Server, feed: str, tmp_path: Pat
         [node] = [each["id"] for each in json.load(nodes)]
     own = {f"case/nodes/{node}/{name}" for name in ("newest.log", "metrics.txt", "profile.txt", "configuration.yaml")}
     assert {*own, f"case/changefeeds/{feed}/history.json", f"case/changefeeds/{feed}/ddl.json"} <= set(names)
+
+
+def test_nodes_may_share_a_certificate_that_has_the_name_of_all_of_them_only(
+    etcd_endpoint: str, tmp_path: Path
+) -> None:
+    """As in the chart, where the certificate has the Service's name, and each node tells its pod's address."""
+    certificates = Certificates(tmp_path)
+    cert, key = certificates.issue("node", names="DNS:localhost")
+    (tmp_path / "token").write_text(f"me:operator:{'o' * 40}")
+    to, token = tmp_path / "case.tar.gz", ("--token-file", str(tmp_path / "token"))
+    with Server(etcd_endpoint, tmp_path / "log", "--admin-cert", str(cert), "--admin-key", str(key), *token) as server:
+        called = ("--server", server.address.replace("127.0.0.1", "localhost"), "--ca", str(certificates.ca), *token)
+        done = run(("support-bundle", "--to", str(to), *called), {})
+        assert (done.returncode, done.stderr) == (0, "")
+    with tarfile.open(to) as bundle:
+        assert [name for name in bundle.getnames() if name.endswith("/newest.log")]
 
 
 def test_a_bundle_is_made_when_nothing_answers_and_says_so(tmp_path: Path) -> None:
