@@ -11,7 +11,7 @@ from admin.preflight.privileges import ANYWHERE, KEEPING, Privileges, missing_at
 from admin.preflight.sink_probe import TargetTables
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, OnOccupied
-from changefeed.config.live_options import LIVE_IN_SINKS, differing, without_live
+from changefeed.config.live_options import LIVE_IN_SINKS, differing, messages_at
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.sinks.message_options import FormatName, Images
 from changefeed.config.tables.column_rules import shown_otherwise
@@ -233,8 +233,8 @@ def messages(looked: Looked) -> Iterator[str]:
     configuration, before = looked.configuration, looked.before
     sink = open_sink(configuration)
     if before is not None and (sink.every_change or open_sink(before).every_change):
-        same_place = without_live(str(before.sink)) == without_live(str(configuration.sink))
-        changed = [name for name in differing(configuration, before) if name != "sink" or not same_place]
+        same = {"source", *(["sink"] if messages_at(before.sink) == messages_at(configuration.sink) else ())}
+        changed = [name for name in differing(configuration, before) if name not in same]
         if changed:
             yield (
                 f"{', '.join(changed)}: found a change, and the messages that exist were written with the options of before; create another "

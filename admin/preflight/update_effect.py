@@ -20,7 +20,7 @@ from admin.preflight.table_obstacles import expires
 from admin.stubs.sluice.admin.v1 import admin_pb2 as pb
 from changefeed.capture import Capture
 from changefeed.config.configuration import Configuration, Ttl
-from changefeed.config.live_options import without_live
+from changefeed.config.live_options import messages_at
 from changefeed.config.uri import ConnectionUri
 from changefeed.printable import named
 from changefeed.records.requests import ChangefeedInfo, Reroute
@@ -187,9 +187,7 @@ class Side:
 
     @property
     def same_hosts(self) -> bool:
-        if self.comparable:
-            return self.before.hosts == self.now.hosts
-        return without_live(str(self.before)) == without_live(str(self.now))
+        return self.before.hosts == self.now.hosts
 
     @property
     def comparable(self) -> bool:
@@ -210,7 +208,8 @@ def other_deployments(id: str, *sides: Side) -> Iterator[str]:
 def _another(side: Side) -> str | None:
     if not side.comparable:
         other = f"it is {side.now}, and was {side.before}, which does not have the same rows"
-        return None if side.same_hosts else other
+        same = side.same_hosts or (side.known_id and side.known_id == side.found_id)
+        return None if same and messages_at(side.before) == messages_at(side.now) else other
     if side.found_id and side.found_id == side.other_known_id:
         return f"it is the changefeed's {'sink' if side.name == 'source' else 'source'}"
     if side.known_id and side.found_id:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 
 from changefeed.config.configuration import Configuration
 from changefeed.config.sinks.kafka_options import CLEANUP
+from changefeed.config.uri import ConnectionUri
 
 
 class Changeable(StrEnum):
@@ -68,6 +70,11 @@ def differing(one: Configuration, other: Configuration) -> tuple[str, ...]:
         for name in OPTIONS
         if (name not in LIVE_OPTIONS or name in TABLE_OPTIONS) and _value(one, name) != _value(other, name)
     )
+
+
+def messages_at(sink: ConnectionUri) -> str:
+    """Where a sink's messages are and how they are written. Not the brokers of a Kafka: which one it is, its id says."""
+    return re.sub(r"^kafka://[^/?]*", "kafka://", without_live(str(sink)))
 
 
 def without_live(uri: str) -> str:

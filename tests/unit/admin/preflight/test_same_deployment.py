@@ -27,6 +27,8 @@ def side(name: str = "source", before: str = "mongodb://a", now: str = "mongodb:
         side("sink", before="blackhole://", now="blackhole://"),
         side("sink", before="file:///a", now="file:///a?compression=none&commit_interval=10s"),
         side("sink", before="kafka://a/p?compression=lz4", now="kafka://a/p?compression=zstd"),
+        side("sink", before="kafka://a,b/p", now="kafka://b,c/p", known_id="1", found_id="1"),
+        side("sink", before="kafka://me:old@a/p", now="kafka://me:new@a/p"),
     ],
 )
 def test_the_same_deployment_is_accepted(same: Side) -> None:
@@ -45,6 +47,12 @@ def test_the_same_deployment_is_accepted(same: Side) -> None:
         (side("sink", before="mongodb://a", now="blackhole://"), "sink: it is blackhole://, and was mongodb://a"),
         (side("sink", before="blackhole://", now="mongodb://a"), "which does not have the same rows"),
         (side("sink", before="file:///a", now="file:///b"), "which does not have the same rows"),
+        (side("sink", before="kafka://a/p", now="kafka://a/q"), "which does not have the same rows"),
+        (side("sink", before="kafka://a/p", now="kafka://b/p"), "which does not have the same rows"),
+        (
+            side("sink", before="kafka://a/p", now="kafka://b/p", known_id="1", found_id="2"),
+            "which does not have the same rows",
+        ),
     ],
 )
 def test_another_one_is_refused(other: Side, told: str) -> None:
