@@ -148,7 +148,7 @@ def updated(
     if wanted == info:
         return info
     if runs_on(info, status, configuration) or changes_tables(info, status, configuration):
-        return replace(info, configuration=configuration, version=info.version + 1)
+        return replace(_changed(info, status, desired=DesiredState.RUNNING), configuration=configuration)
     changed = _changed(wanted, status, desired=DesiredState.PAUSED)
     return _decided(replace(changed, leaves_stopped=False), choice)
 
@@ -246,7 +246,7 @@ def check_gives_up(info: ChangefeedInfo) -> None:
         )
 
 
-def gave_up(info: ChangefeedInfo) -> ChangefeedInfo:
+def gave_up(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedInfo:
     """It goes on as if it had not been asked to end."""
     check_gives_up(info)
     way = info.way_back
@@ -255,8 +255,8 @@ def gave_up(info: ChangefeedInfo) -> ChangefeedInfo:
             f"changefeed {info.configuration.id!r} has reached the mark of its cut-over meanwhile; run the command again"
         )
     configuration = info.configuration.model_copy(update={"target": None})
-    asked = replace(info, configuration=configuration, way_back=None, leaves_stopped=False)
-    return replace(asked, desired=DesiredState.RUNNING, version=info.version + 1)
+    changed = _changed(info, status, desired=DesiredState.RUNNING)
+    return replace(changed, configuration=configuration, way_back=None, leaves_stopped=False)
 
 
 def _check_not_reversed(info: ChangefeedInfo) -> None:

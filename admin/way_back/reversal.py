@@ -277,7 +277,7 @@ class Reversal:
         if way.mark_ts is not None:
             return self._stay(AskedReversal(id=id, back=way.id), info.configuration, way, caller)
         left = self._undo(id, info.configuration, way)
-        self._store.by(caller).change(id, lambda info, _: verbs.gave_up(info), "give up cut-over")
+        self._store.by(caller).change(id, verbs.gave_up, "give up cut-over")
         return pb.FinalizeProgress(done=True, given_up=True, problems=left)
 
     def _stay(

@@ -71,6 +71,22 @@ def test_a_new_start_is_for_what_rests_and_is_forgotten_once_obeyed() -> None:
     assert verbs.paused(restarted, _status(State.NORMAL, version=2)).resume_from is None
 
 
+@pytest.mark.parametrize("change", [{"delay": "5m"}, {"filter": {"tables": ["shop.*"]}}])
+def test_a_change_while_it_runs_does_not_begin_at_the_new_start_again(change: dict[str, Any]) -> None:
+    paused = replace(_INFO, desired=DesiredState.PAUSED)
+    restarted = verbs.resumed(paused, _status(State.STOPPED), _AT)
+    wanted = Configuration.parse({**_CONFIGURATION.public(), **change})
+
+    def changed(obeyed: int) -> ChangefeedInfo:
+        status = _status(State.NORMAL, version=obeyed)
+        return verbs.updated(restarted, status, wanted, restarted.version, _STREAM)
+
+    for obeyed in (1, 2):
+        assert (changed(obeyed).version, changed(obeyed).desired) == (3, DesiredState.RUNNING)
+    assert changed(1).resume_from == _AT, "it is not obeyed yet"
+    assert changed(2).resume_from is None
+
+
 def test_a_pause_before_a_new_start_is_obeyed_does_not_undo_it() -> None:
     """The owner drops the unfinished copies of the old start first: going on there would count what is gone."""
     restarted = verbs.resumed(replace(_INFO, desired=DesiredState.PAUSED), _status(State.STOPPED), _AT)
