@@ -56,7 +56,8 @@ class SyncMarking:
     ) -> None:
         self._log = _log.bind(changefeed=id)
         self._options = configuration.sync_points
-        self._delay = configuration.delay.span if configuration.delay is not None else timedelta(0)
+        self._delay = timedelta(0)
+        """May change at each look."""
         self._route = configuration.routes.target
         self._target = sink.sync_target() if self._options is not None else None
         self._background = background
@@ -87,7 +88,8 @@ class SyncMarking:
         """Return where the barrier stops for the next point. None: nowhere. `resolved`: up to where the source is known."""
         if self._target is None or self._options is None:
             return None
-        self._resolved = resolved
+        self._resolved, delay = resolved, known.info.configuration.delay
+        self._delay = delay.span if delay is not None else timedelta(0)
         course = self._course(known, status, memory, resolved)
         passed = known.sync.newest.source if known.sync.newest is not None else None
         self._hold = self._hold.after(passed).aimed(
