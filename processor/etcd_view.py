@@ -59,6 +59,19 @@ class ProcessorView:
         return self.bases[table].record if table in self.bases else None
 
 
+def groups(layout: Layout, id: ChangefeedId, node: NodeId) -> tuple[str, ...]:
+    """The groups of keys that concern the node. While none changes there is nothing new to read."""
+    return (
+        layout.changefeed(id),
+        layout.ddls(id),
+        layout.schemas(id),
+        layout.stragglers(id),
+        layout.repairs(id),
+        layout.assignment(id, node),
+        layout.copies(id),
+    )
+
+
 def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId, node: NodeId) -> ProcessorView | None:
     """None until the owner has started the changefeed."""
     info = reader.one(ChangefeedInfo, view, layout.info(id))

@@ -188,16 +188,8 @@ class Processor:
         changefeed.tick(view, stored)
 
     def _groups(self, id: ChangefeedId, view: View) -> _Groups:
-        """The groups of keys that concern this node and changefeed. A group is the same object as long as nothing in it changes."""
-        layout = self._layout
-        keys = (
-            layout.changefeed(id),
-            layout.ddls(id),
-            layout.schemas(id),
-            layout.assignment(id, self._session.node),
-            layout.copies(id),
-        )
-        return tuple(view.group(key) for key in keys)
+        """A group is the same object as long as nothing in it changes."""
+        return tuple(view.group(key) for key in etcd_view.groups(self._layout, id, self._session.node))
 
 
 def _same(before: _Groups | None, now: _Groups) -> bool:

@@ -10,6 +10,11 @@ _WAY_BACK = ("tests/unit/admin/way_back",)
 
 ADMIN = (
     Fault(
+        "a limit that is changed restarts a changefeed at the start that a user once named",
+        "        return replace(_changed(info, status, desired=DesiredState.RUNNING), configuration=configuration)\n",
+        "        return replace(info, configuration=configuration, version=info.version + 1)\n",
+    ),
+    Fault(
         "a call may be made by a viewer",
         "        caller = guard.caller(_shown(context))\n        caller.demand(access)\n",
         "        caller = guard.caller(_shown(context))\n",

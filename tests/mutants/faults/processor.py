@@ -6,6 +6,11 @@ from tests.mutants.fault import Fault
 
 PROCESSOR = (
     Fault(
+        "a node sees that a table was stopped or resumed with the next barrier only",
+        "        layout.stragglers(id),\n        layout.repairs(id),\n        layout.assignment(id, node),\n",
+        "        layout.repairs(id),\n        layout.assignment(id, node),\n",
+    ),
+    Fault(
         "a window of a sink of messages is not committed",
         "            self.commits.window(shared.context, spec, outcome)\n",
         "",
