@@ -318,11 +318,10 @@ def dropped_without_name(records: Iterable[DdlRecord], waiting: Waiting) -> Iter
 
 
 def _as_it_can_be(record: DdlRecord, waiting: Waiting, checkpoints: TableProgress) -> DdlRecord:
-    """A table that is not awaited may not even exist downstream, so it is not renamed before it ends."""
+    """A table that is not awaited may not even exist downstream, so it is not renamed before it ends. One that shares its name decides nothing."""
     if record.event.type is not DdlType.RENAME or record.state is not DdlState.PENDING or record.taken:
         return record
-    renamed = record.scope.tables - record.scope.ended
-    behind = {table for table in renamed if checkpoints.of(table) != record.position}
+    behind = {table for table in record.scope.tables & {record.event.id} if checkpoints.of(table) != record.position}
     return replace(record, drops=bool(behind)) if waiting.passed else record
 
 

@@ -736,6 +736,19 @@ def test_what_had_the_old_name_is_dropped_when_a_table_without_a_name_ends() -> 
     assert (observed.position, observed.drops, observed.refused) == (at(11), True, None)
 
 
+@pytest.mark.parametrize(("renamed", "drops"), [(B, False), (A, True)])
+def test_a_rename_is_a_drop_for_the_sake_of_its_own_table_only(renamed: TableId, drops: bool) -> None:
+    """A is stopped and ends later. It has the target's table together with B."""
+    names = {A: "a_o", B: "b_o"}
+    feed = Feed(*(table(id, name) for id, name in names.items()), routes=[{"from": "shop.*_o", "to": "dr.all"}])
+    feed.knows(ddl(11, DdlType.RENAME, names[renamed], renamed, renamed_to=TableName("shop", "sales")))
+    feed.knows(ddl(13, DdlType.DROP, "sales" if renamed is A else "a_o", A))
+    stopped = StoredStraggler(Straggler(at=at(7), stopped=True, since=NOW), 7)
+    decision = feed.decide(places={A: at(7), B: at(11)}, wishes=TableWishes(stragglers={A: stopped}, replicated={A, B}))
+    [observed] = [action.record for action in decision.actions if isinstance(action, Observe)]
+    assert (observed.position, observed.drops) == (at(11), drops)
+
+
 def test_a_refused_ddl_that_is_released_is_not_tried_again_though_a_user_asks_for_it_at_that_moment() -> None:
     feed = Feed(table(A, "a"))
     collate = ddl(11, DdlType.MODIFY, "a", A, description=Document.of({"validationLevel": "off"}))
