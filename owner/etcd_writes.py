@@ -174,10 +174,15 @@ class ChangefeedWriter:
         return None
 
     def release(self, records: Sequence[DdlRecord], barrier: Barrier, stragglers: Mapping[TableId, Straggler]) -> None:
-        """One transaction: there is no state in which a gate is open and its DDL not durable. What was large before it is of no use any more."""
+        """One transaction: there is no state in which a gate is open and its DDL not durable. What was large before it is of no use any more.
+
+        Stragglers that the DDLs let go on may be thousands, under one name. They stand at their DDL, so their marks are true before it is released.
+        """
         records = [replace(record, before=None) if _is_large(record.before) else record for record in records]
-        marks = [self._put_straggler(table, straggler) for table, straggler in stragglers.items()]
-        self._commit([*map(self._put_ddl, records), self._put_barrier(barrier), *marks])
+        born = stragglers.keys() & {record.event.id for record in records}
+        marks = {table: self._put_straggler(table, straggler) for table, straggler in stragglers.items()}
+        self._store.commit_in_parts([mark for table, mark in marks.items() if table not in born])
+        self._commit([*map(self._put_ddl, records), self._put_barrier(barrier), *(marks[table] for table in born)])
         for record in records:
             self._log.info("ddl_released", ddl=str(record.event), state=record.state, note=record.note)
 

@@ -146,14 +146,29 @@ def test_whole_hand_overs_fit_into_each_transaction(owner: Owner) -> None:
 
 
 def test_a_gate_opens_when_its_ddl_is_durable(owner: Owner) -> None:
-    """And the straggler that passes it is there, too."""
-    record, straggler = ddl(5), LAYOUT.straggler(ID, MANY[1])
+    """And the straggler that begins with it is there, too."""
+    record, straggler = ddl(5), LAYOUT.straggler(ID, MANY[0])
     owner.has(LAYOUT.ddl(ID, record.position), record)
     owner.has(LAYOUT.barrier(ID), barrier(5))
     done = replace(record, state=DdlState.DONE, done_at=NOW)
-    owner.writer.release([done], barrier(9), {MANY[1]: Straggler(at=at(5), since=NOW)})
+    owner.writer.release([done], barrier(9), {MANY[0]: Straggler(at=at(5), since=NOW)})
     states = [(state.barrier > at(5), state.open(record), straggler in state) for state in owner.found()]
     assert states == [(False, True, False), (True, False, True)]
+
+
+def test_a_ddl_lets_any_number_of_tables_under_its_name_go_on(owner: Owner) -> None:
+    record = ddl(5)
+    owner.has(LAYOUT.ddl(ID, record.position), record)
+    owner.has(LAYOUT.barrier(ID), barrier(5))
+    owner.client.most = 0
+    standing = dict.fromkeys(MANY, Straggler(at=at(5), since=NOW))
+    owner.writer.release([replace(record, state=DdlState.SKIPPED)], barrier(9), standing)
+    assert owner.client.most <= MAX_TXN_OPS
+    states = [
+        (state.open(record), sum(LAYOUT.straggler(ID, table) in state for table in MANY)) for state in owner.found()
+    ]
+    assert all(marked >= len(MANY) - 1 for is_open, marked in states if not is_open)
+    assert states[-1] == (False, len(MANY))
 
 
 def test_a_request_is_answered_when_all_its_ddls_are_recorded(owner: Owner) -> None:
