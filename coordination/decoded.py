@@ -73,6 +73,7 @@ class Decoded:
         self._assignments: dict[str, JoinedAssignment] = {}
         self._reports: dict[str, JoinedReport] = {}
         self._large = LargeReader()
+        self._present: frozenset[ChangefeedId] = frozenset()
 
     def group(self, kind: type[T], view: View, group: str) -> Mapping[str, StoredRecord[T]]:
         """The records of a group in key order, by the node, table or position in their key.
@@ -121,7 +122,22 @@ class Decoded:
     def changefeeds(self, view: View) -> list[ChangefeedId]:
         """Of one that is being removed, keys other than its info may still be there."""
         prefix = self._layout.changefeeds
-        return [ChangefeedId(child(group, prefix)) for group in view.groups_below(prefix) if view.get(f"{group}info")]
+        found = [ChangefeedId(child(group, prefix)) for group in view.groups_below(prefix) if view.get(f"{group}info")]
+        present = frozenset(found)
+        for id in self._present - present:
+            self._forget(id)
+        self._present = present
+        return found
+
+    def _forget(self, id: ChangefeedId) -> None:
+        """What was kept of a changefeed that is gone, which nobody asks for again."""
+        places = self._layout.changefeed(id), self._layout.positions(id)
+        kept: tuple[dict[str, Any], ...] = self._groups, self._singles, self._assignments, self._reports
+        for known in kept:
+            for key in [key for key in known if key.startswith(places)]:
+                del known[key]
+        for group, entry in [each for each in self._derived if each[0].startswith(places)]:
+            del self._derived[group, entry]
 
     def assignments(self, view: View, changefeed: ChangefeedId) -> Mapping[NodeId, StoredRecord[Assignment]]:
         """The assignments of all nodes that have one. `mod_rev` is the revision of the whole assignment."""

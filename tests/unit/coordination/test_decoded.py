@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from datetime import UTC, datetime, timedelta
 
 from structlog.testing import capture_logs
@@ -9,7 +10,7 @@ from changefeed.records.ddl import Barrier
 from changefeed.records.node import AssignedTable, Assignment, NodeId, NodeRecord, PositionReport, Role
 from changefeed.records.requests import ChangefeedId, TableRequest, TableVerb
 from changefeed.table import TableId
-from coordination.decoded import Decoded
+from coordination.decoded import Decoded, StoredRecord
 from coordination.etcd.protocol import DeletePrefix, Put
 from coordination.layout import Layout, encode
 from coordination.mirror import Mirror
@@ -63,6 +64,35 @@ def test_a_single_record_comes_with_its_revision_and_goes_with_its_key() -> None
     assert (stored.record.position, stored.mod_rev) == (AT, rev)
     cluster.server.txn([], [DeletePrefix(LAYOUT.changefeed(ORDERS))])
     assert decoded.one(Barrier, cluster.view(), LAYOUT.barrier(ORDERS)) is None
+
+
+def test_nothing_is_kept_of_a_changefeed_that_is_gone() -> None:
+    cluster, decoded, other = Cluster(), Decoded(LAYOUT), ChangefeedId("others")
+    for id in (ORDERS, other):
+        cluster.put(
+            Put(LAYOUT.info(id), b""),
+            Put(LAYOUT.barrier(id), encode(Barrier(epoch=7_654_321, position=AT))),
+            Put(LAYOUT.request(id, TableId("t")), encode(TableRequest(verb=TableVerb.STOP))),
+        )
+
+    def kept() -> int:
+        gc.collect()
+        return sum(type(each) is Barrier and each.epoch == 7_654_321 for each in gc.get_objects())
+
+    for id in decoded.changefeeds(cluster.view()):
+        decoded.one(Barrier, cluster.view(), LAYOUT.barrier(id))
+        decoded.derived(TableRequest, cluster.view(), LAYOUT.requests(id), _verb)
+    assert kept() == 2
+    cluster.server.txn([], [DeletePrefix(LAYOUT.changefeed(ORDERS))])
+    assert decoded.changefeeds(cluster.view()) == [other]
+    assert kept() == 1
+    assert decoded.derived(TableRequest, cluster.view(), LAYOUT.requests(other), _verb) == {
+        TableId("t"): TableVerb.STOP
+    }
+
+
+def _verb(table: str, stored: StoredRecord[TableRequest]) -> tuple[TableId, TableVerb]:
+    return TableId(table), stored.record.verb
 
 
 def test_assignments_are_put_together_from_their_parts() -> None:
