@@ -16,6 +16,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from changefeed.printable import shortened
+
 _TOPOLOGY = re.compile(r"(?:, Timeout: [\d.]+s)?, Topology Description: (?P<topology>.*)$", re.DOTALL)
 _MEMBER = re.compile(r"<ServerDescription \('(?P<host>[^']*)', (?P<port>\d+|None)\) server_type: (?P<type>\w+)")
 _ERROR = re.compile(r"error=\w+\((?P<error>['\"].*)", re.DOTALL)
@@ -45,9 +47,7 @@ def in_one_line(text: str, details: Mapping[str, Any] | None = None) -> str:
         return f"{_plain(said)} ({members})" if members else _plain(said)
     if details and "errmsg" in details:
         text = str(details["errmsg"])
-    if (more := len(text) - _MOST) > 0:
-        text = f"{text[:_MOST]} .. ({more:,} more characters)"
-    return _plain(text) + _code(details)
+    return _plain(shortened(text, _MOST)) + _code(details)
 
 
 def unreachable(who: str, text: str, details: Mapping[str, Any] | None = None) -> str:

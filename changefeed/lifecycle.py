@@ -45,11 +45,14 @@ from changefeed.errors import (
     UpdateWaits,
     UsersNotReplicated,
 )
+from changefeed.printable import shortened
 from changefeed.table import TableId
 
 PATIENCE = timedelta(seconds=30)
 FIRST_BACK_OFF = timedelta(seconds=10)
 LONGEST_BACK_OFF = timedelta(minutes=10)
+_MOST_SAID = 8_000
+"""Characters of a message. It may quote a definition of megabytes, and lies in etcd."""
 _PASSING_AT_ONCE = {SourceMajorityStalled.code: SourceUnavailable.code, SinkMajorityStalled.code: SinkUnavailable.code}
 """Errors of a stalled majority. Each maps to the code that calls report which only see a timeout."""
 _OF_NO_TABLE = frozenset({PipelineUnavailable.code, UpdateWaits.code, UsersNotReplicated.code})
@@ -82,7 +85,8 @@ class ErrorReport:
     @classmethod
     def of(cls, error: SluiceError, at: datetime) -> ErrorReport:
         retryable = isinstance(error, RetryableError | ConflictError)
-        return cls(code=error.code, message=str(error), retryable=retryable, at=at, table=error.table)
+        message = shortened(str(error), _MOST_SAID)
+        return cls(code=error.code, message=message, retryable=retryable, at=at, table=error.table)
 
     @property
     def lasting(self) -> bool:

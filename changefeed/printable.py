@@ -1,4 +1,5 @@
-"""`printable`: names and messages as a terminal, or a log for people, may show them; `counted`: a number with its noun; `sized`; `named`: the first of many. Pure.
+"""`printable`: names and messages as a terminal, or a log for people, may show them; `counted`: a number with its noun; `sized`; `shortened`; `named`: the first of
+many. Pure.
 
 A name of a collection may hold nearly everything: a line break that makes a second line of a table, an escape sequence that the terminal obeys, letters that
 turn the direction of writing. All of it is shown as JSON escapes it, so a line of JSON stays one. Lists as JSON and YAML are exact, they have escapes of their own.
@@ -33,6 +34,12 @@ def sized(count: float) -> str:
     while count >= 1000 and (larger := next(units, None)):
         count, unit = count / 1000, larger
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def shortened(text: str, most: int) -> str:
+    """In characters."""
+    more = len(text) - most
+    return text if more <= 0 else f"{text[:most]} .. ({more:,} more characters)"
 
 
 def named(names: Iterable[object], most: int = 5) -> str:

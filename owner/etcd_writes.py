@@ -182,7 +182,8 @@ class ChangefeedWriter:
         born = stragglers.keys() & {record.event.id for record in records}
         marks = {table: self._put_straggler(table, straggler) for table, straggler in stragglers.items()}
         self._store.commit_in_parts([mark for table, mark in marks.items() if table not in born])
-        self._commit([*map(self._put_ddl, records), self._put_barrier(barrier), *(marks[table] for table in born)])
+        begun = [marks[table] for table in sorted(born)]
+        self._commit([*map(self._put_ddl, records), self._put_barrier(barrier), *begun])
         for record in records:
             self._log.info("ddl_released", ddl=str(record.event), state=record.state, note=record.note)
 

@@ -42,6 +42,7 @@ from changefeed.documents.document import Document
 from changefeed.errors import DdlUnsupported
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
+from changefeed.printable import named
 from changefeed.records.ddl import DdlRecord, Observation
 from changefeed.table import TableId, TableKind, TableName, TableSchema, defined
 from changefeed.table_layout import TableLayout
@@ -293,7 +294,7 @@ def _drop(table: TableName, target: TableName, routing: Routing) -> DropTables |
     others, copy = routing.sharing(target, apart_from=[table]), routing.beside.get(table)
     names = (*(() if others else (target,)), *((copy,) if copy else ()))
     if not names:
-        return Skip(note=f"{target} also holds {_list(others)}; the rows of {table} stay in it")
+        return Skip(note=f"{target} also holds {named(sorted(others))}; the rows of {table} stay in it")
     return DropTables(names=names)
 
 
@@ -316,7 +317,7 @@ def _enter(
 def _exchange(event: DdlEvent, table: TableName, target: TableName, routing: Routing) -> RenameTable:
     if others := routing.sharing(target, apart_from=[table]):
         raise DdlUnsupported(
-            f"{event}: {target} also holds the rows of {_list(others)}, which would be lost; route every table to a name of its own"
+            f"{event}: {target} also holds the rows of {named(sorted(others))}, which would be lost; route every table to a name of its own"
         )
     return RenameTable(name=routing.beside[table], to=target, replaces=True)
 
@@ -361,7 +362,7 @@ def _rename_inside(
     others = routing.sharing(source, apart_from=[old_name]) | routing.sharing(target, apart_from=[new_name])
     if others:
         raise DdlUnsupported(
-            f"{event}: {source} or {target} also holds the rows of {_list(others)}, which cannot be told apart from those of "
+            f"{event}: {source} or {target} also holds the rows of {named(sorted(others))}, which cannot be told apart from those of "
             f"{old_name}; route every table to a name of its own, or take renames of these tables out of the changefeed's events"
         )
     rename = RenameTable(name=source, to=target, replaces=replaces, perhaps=old_name in routing.beside)
@@ -390,7 +391,3 @@ def _view_routed(table: TableName, target: TableName, description: Document, rou
             f"route {table} and {read} to the same database"
         )
     return Document.of(options | {"viewOn": routed.coll})
-
-
-def _list(names: Iterable[TableName]) -> str:
-    return ", ".join(map(str, sorted(names)))

@@ -41,12 +41,13 @@ from changefeed.errors import (
     SluiceError,
     SourceRefused,
 )
-from changefeed.printable import printable
+from changefeed.printable import printable, shortened
 from credentials.redaction import redacted
 
 _BEARER = "bearer "
 _MOST_NAME = 64
 _MOST_LOGGED = 1_000
+"""Characters. An error may quote what the caller sent, which may be a megabyte."""
 _MOST_BYTES = 2_500
 """The limit for the text of an error: gRPC sends it twice, once percent-encoded, in headers of at most 8 KiB."""
 
@@ -135,7 +136,7 @@ def _answering(method: str, context: Any) -> Iterator[None]:
     except SluiceError as error:
         status = status_of(error)
         log = _log.error if status is grpc.StatusCode.INTERNAL else _log.info
-        log("call_refused", method=method, code=error.code, error=_cut(str(error)))
+        log("call_refused", method=method, code=error.code, error=shortened(str(error), _MOST_LOGGED))
         said = error.problems if isinstance(error, ConfigurationError) else (str(error),)
         problems = _fitting(tuple(printable(redacted(each)) for each in said))
         details = pb.ErrorDetails(code=error.code, problems=problems)
@@ -147,11 +148,6 @@ def _answering(method: str, context: Any) -> Iterator[None]:
         _log.exception("call_failed", method=method)
         context.set_trailing_metadata(((CODE_KEY, InvariantError.code),))
         context.abort(grpc.StatusCode.INTERNAL, "internal error of the server; its log has the details")
-
-
-def _cut(text: str) -> str:
-    """An error may quote what the caller sent, which may be a megabyte."""
-    return text if len(text) <= _MOST_LOGGED else f"{text[:_MOST_LOGGED]}... ({len(text):,} characters)"
 
 
 def _fitting(problems: tuple[str, ...]) -> list[str]:

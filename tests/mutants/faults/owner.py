@@ -104,8 +104,8 @@ OWNER = (
     ),
     Fault(
         "the gate opens before its DDL is recorded as done",
-        "self._commit([*map(self._put_ddl, records), self._put_barrier(barrier), *marks])",
-        "self._commit([self._put_barrier(barrier)])\n        self._commit([*map(self._put_ddl, records), *marks])",
+        "self._commit([*map(self._put_ddl, records), self._put_barrier(barrier), *begun])",
+        "self._commit([self._put_barrier(barrier)])\n        self._commit([*map(self._put_ddl, records), *begun])",
         tests=(*_WRITER, Seeds(count=20)),
     ),
     Fault(

@@ -145,6 +145,13 @@ def test_changefeeds_that_failed_together_restart_at_different_times() -> None:
     assert len({back_off(3, Random(seed)) for seed in range(10)}) == 10
 
 
+def test_what_a_report_says_fits_a_record_whatever_the_error_quotes() -> None:
+    said = ErrorReport.of(SinkUnavailable("refused; command: " + "x" * 2_000_000), NOW).message
+    assert said.startswith("refused; command: xxx")
+    assert said.endswith(" more characters)")
+    assert len(said) < 10_000
+
+
 def test_the_first_permanent_error_stays_the_cause() -> None:
     failed = step(Lifecycle(), PERMANENT)
 

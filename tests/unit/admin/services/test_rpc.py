@@ -192,7 +192,7 @@ def test_a_refused_call_is_logged_without_all_that_was_sent() -> None:
         Service().fail(NotFoundError("x" * 1_000_000), Call("v" * 16))
     [line] = [line for line in logged if line["event"] == "call_refused"]
     assert len(line["error"]) < 1_100
-    assert "1,000,000 characters" in line["error"]
+    assert "more characters" in line["error"]
 
 
 READS = {
