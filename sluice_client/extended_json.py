@@ -251,8 +251,7 @@ def to_json(document: bytes, dialect: Dialect = CANONICAL) -> str:
         return dialect.members(document, 0, _names)
     except UnicodeDecodeError as error:
         raise NoJson(
-            f"bytes {error.start} to {error.end} of a text are not UTF-8 and have no JSON; repair the document at the source, "
-            f"or let the changefeed write format=bson"
+            f"bytes {error.start} to {error.end} of a text are not UTF-8, which BSON can have and JSON cannot"
         ) from None
 
 

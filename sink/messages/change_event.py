@@ -22,6 +22,7 @@ from bson.binary import UUID_SUBTYPE, Binary
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 
+from changefeed.bson_bytes import elements
 from changefeed.documents.document import raw_document
 from changefeed.event import DdlType, RowType
 from changefeed.records.ddl import DdlRecord
@@ -103,9 +104,13 @@ def server_update(update: bytes) -> bytes:
 
 
 def removed_fields(update: Mapping[str, Any]) -> list[str]:
-    """Without those that are set again: the oplog says so of each new field. A consumer that makes `$set` and `$unset` of both is refused."""
-    set_again = update.get("updatedFields") or {}
-    return [name for name in update.get("removedFields") or () if name not in set_again]
+    """Without those that are set again: the oplog says so of each new field. A consumer that makes `$set` and `$unset` of both is refused.
+
+    Values that are set are not decoded: they may be texts that are no UTF-8.
+    """
+    updated: RawBSONDocument | None = update.get("updatedFields")
+    set_again = {name for name, *_ in elements(bytes(updated.raw))} if updated is not None else ()
+    return [name for name in update.get("removedFields") or () if name.encode() not in set_again]
 
 
 def ddl_event(record: DdlRecord, ddl: DownstreamDdl) -> bytes | None:

@@ -23,7 +23,8 @@ import bson
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 
-from changefeed.documents.document import LOSSLESS, raw_document
+from changefeed.bson_bytes import MalformedBson, document_of, element, elements
+from changefeed.documents.document import LOSSLESS
 from changefeed.documents.row_key import canonical, only_id, row_key
 from sluice_client.extended_json import to_json
 
@@ -31,6 +32,7 @@ _INTEGER, _DECIMAL = 0x12, 0x13
 _INT_KEY, _LONG_KEY = b"\x0e\0\0\0\x10_id\0", b"\x12\0\0\0\x12_id\0"
 """Their sizes leave no room for another field."""
 _AT = len(_LONG_KEY)
+_ID = b"_id"
 
 _int32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _long: Callable[[int], bytes] = Struct("<q").pack
@@ -53,8 +55,11 @@ def message_key(document_key: bytes) -> bytes:
 
 
 def key_of(document: bytes) -> bytes:
-    """The `documentKey` of a copied document."""
-    return bson.encode({"_id": raw_document(document)["_id"]})
+    """The `documentKey` of a copied document, whose other fields may have texts that are no UTF-8."""
+    for name, kind, at, end in elements(document):
+        if name == _ID:
+            return document_of([element(kind, name, document[at:end])])
+    raise MalformedBson("a copied document has no _id")
 
 
 def _plain(value: Any) -> Any:
@@ -72,7 +77,6 @@ def _plain(value: Any) -> Any:
     )
 
 
-_ID = b"_id\0"
 _KEY_AT = 9
 """Where the value of a document that begins with `_id` stands."""
 _OBJECT_ID, _INT32, _INT64 = 0x07, 0x10, 0x12
@@ -89,7 +93,7 @@ def key_json(key: bytes) -> str:
 
 def keys_json(key: bytes) -> tuple[str, str]:
     """As the source has it, and as messages are keyed."""
-    if key[5:_KEY_AT] == _ID and _SIZES.get(kind := key[4]) == len(key):
+    if key[5:_KEY_AT] == b"_id\0" and _SIZES.get(kind := key[4]) == len(key):
         if kind == _INT32:
             number = _int32(key, _KEY_AT)[0]
             return f'{{"_id": {{"$numberInt": "{number}"}}}}', f'{{"_id": {{"$numberLong": "{number}"}}}}'

@@ -34,12 +34,13 @@ from bson.int64 import Int64
 
 from changefeed.bson_bytes import document_of, elements
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import InvariantError
+from changefeed.errors import InvariantError, RowRejected
 from changefeed.event import RowType
+from changefeed.table import COPIED_AGAIN
 from sink.messages.message_key import key_json, keys_json, message_key
 from sink.messages.shaped_json import ShapedJson
 from sink.row import RowChange, TargetTable
-from sluice_client.extended_json import to_json
+from sluice_client.extended_json import NoJson, to_json
 from sluice_client.pos import AFTER_ALL, OF_EVENT, pos_of
 
 VERSION = 1
@@ -174,6 +175,13 @@ class JsonRows:
 def _json_message(head: str, pos: str, time: int, about: str, key: str, body: str) -> bytes:
     ts = f'{{"t": {time >> 32}, "i": {time & 0xFFFFFFFF}}}'
     return f'{head}{pos}", "ts": {ts}{about}, "key": {key}{body}}}'.encode()
+
+
+def without_json(row: str, table: TargetTable, error: NoJson, exact: str) -> RowRejected:
+    """`exact`: the options with which a changefeed writes texts as they are."""
+    return RowRejected(
+        f"{row}: {error}; repair the document at the source and have the table {COPIED_AGAIN}, or create another changefeed with {exact}"
+    ).about(table.id)
 
 
 def _element(fields: Mapping[str, object]) -> bytes:

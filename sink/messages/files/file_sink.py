@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_options import FileSinkOptions
+from changefeed.documents.row_key import key_text
 from changefeed.event import RowTally
 from changefeed.position import Position
 from changefeed.table import TableName
@@ -21,9 +22,13 @@ from sink.messages.files.directory import open_store
 from sink.messages.files.feed_log import FeedIdentity, FileCommitter, FileDdlApplier, FileLeftovers, FileMarks
 from sink.messages.files.store import RETRIES, Store
 from sink.messages.message_key import key_of
+from sink.messages.row_message import without_json
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 from sink.sink import DocumentLoader, NamedTables, Permit, Sink, TaskTerms
+from sluice_client.extended_json import NoJson
+
+_EXACT = "format=bson or format=parquet"
 
 
 class FileSink(Sink):
@@ -98,7 +103,13 @@ class FileRowWriter:
         return self
 
     def prepare(self, changes: Sequence[RowChange], *, replay: bool) -> Write:  # noqa: ARG002 - a message is the same in a replay
-        return partial(self._write, changes, list(map(self.encoder.change, changes)))
+        encoded, messages = self.encoder.change, list[Any]()
+        for change in changes:
+            try:
+                messages.append(encoded(change))
+            except NoJson as error:
+                raise without_json(str(change), change.table, error, _EXACT) from None
+        return partial(self._write, changes, messages)
 
     def settle(self) -> WriteResult:
         self.permit()
@@ -130,8 +141,13 @@ class FileDocumentLoader(DocumentLoader):
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         self._writer.permit()
-        copied, table = self._writer.encoder.copied, self._table
-        messages = [copied(table, document, key_of(document), read_ts) for document in documents]
+        copied, table, messages = self._writer.encoder.copied, self._table, list[Any]()
+        for document in documents:
+            key = key_of(document)
+            try:
+                messages.append(copied(table, document, key, read_ts))
+            except NoJson as error:
+                raise without_json(f"{table.source} {key_text(key)}", table, error, _EXACT) from None
         self._writer.files.write(messages, (Origin(table, read_ts.seconds, len(document)) for document in documents))
 
     def finish(self) -> tuple[Receipt, ...]:

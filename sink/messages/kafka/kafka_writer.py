@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_options import LEAST_MESSAGE_BYTES, KafkaSinkOptions, LargeRow
 from changefeed.config.sinks.topic_rules import PartitionBy
+from changefeed.documents.row_key import key_text
 from changefeed.errors import MessagesLost, RowRejected, SinkRefused
 from changefeed.event import RowTally
 from changefeed.table import COPIED_AGAIN, TableId
@@ -28,12 +29,14 @@ from sink.messages.kafka.topic_admin import TopicAdmin, replaced
 from sink.messages.kafka.topics import Topics, partition_of, partitions_of
 from sink.messages.message_format import POS, TABLE, KeyedMessage, MessageFormat, claim_check, claim_name, key_only
 from sink.messages.message_key import key_of
-from sink.messages.row_message import OfTable
+from sink.messages.row_message import OfTable, without_json
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
 from sink.sink import DocumentLoader
+from sluice_client.extended_json import NoJson
 
 _BY_KEY = -1
+_EXACT = "encoding=bson, which format=sluice and format=mongodb have"
 
 
 class TopicBatch(NamedTuple):
@@ -101,7 +104,11 @@ class KafkaRowWriter:
             if change.table is not table:
                 table = change.table
                 topic, partition = self.topics.of(table)
-            for message in change_of(change):
+            try:
+                made = change_of(change)
+            except NoJson as error:
+                raise without_json(str(change), table, error, _EXACT) from None
+            for message in made:
                 topics.append(topic)
                 partitions.append(partition)
                 messages.append(message)
@@ -143,7 +150,13 @@ class KafkaDocumentLoader(DocumentLoader):
 
     def load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         copied, table, topics = self._writer.format.copied, self._table, self._writer.topics
-        messages = [message for document in documents for message in copied(table, document, key_of(document), read_ts)]
+        messages: list[KeyedMessage] = []
+        for document in documents:
+            key = key_of(document)
+            try:
+                messages += copied(table, document, key, read_ts)
+            except NoJson as error:
+                raise without_json(f"{table.source} {key_text(key)}", table, error, _EXACT) from None
         topic, partition = topics.of(table)
         self._writer.write(topics.batch([topic] * len(messages), [partition] * len(messages), messages))
 

@@ -10,20 +10,34 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import bson
 import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.errors import TargetOccupied
+from changefeed.errors import RowRejected, TargetOccupied
 from changefeed.event import DdlType
 from changefeed.records.ddl import Scope
 from sink.ddl import CreateTable, DropTables, RenameTable
+from sink.sink import TaskTerms
 from sluice_client.feed_reader import StoredMessage
 from sluice_client.pos import pos_of
 from tests.component.sink.messages import Messages, filed, in_topics
-from tests.component.sink.vocabulary import NOTHING_SEEN, A, B, described, insert, moment, named, recorded, text_of
+from tests.component.sink.vocabulary import (
+    NOTHING_SEEN,
+    A,
+    B,
+    described,
+    insert,
+    moment,
+    named,
+    recorded,
+    target,
+    text_of,
+)
 from tests.simulation.messages.broker import ModelBroker
 from tests.simulation.messages.broker_clients import BrokerClients
+from tests.unit.sink.messages.changes import no_utf8
 
 _BOTH = described(A), described(B, "b")
 _COPIED = described(A, copied=True)
@@ -377,6 +391,24 @@ def test_a_reader_goes_on_from_a_bookmark(messages: Messages) -> None:
     assert [each.content for each in other.read(round)] == shown
     messages.mark(130)
     assert messages.read(other) == messages.read(reader) == ["i4@121"]
+
+
+def test_a_text_that_has_no_json_stops_its_table_alone(messages: Messages) -> None:
+    messages.claim(*_BOTH)
+    good = insert(A, 101, 1)
+    bad = good._replace(document=no_utf8({"_id": 1, "text": "??"}))
+    writer = messages.sink.writer(TaskTerms(epoch=7))
+    loader = messages.sink.loader(target(A), TaskTerms(epoch=7), once=False)
+    for attempt in (
+        lambda: writer.begin(lambda _: False).prepare([insert(B, 101, 2, "b"), good, bad], replay=False),
+        lambda: loader.load([bson.encode({"_id": 2}), bad.document or b""], ClusterTime(101, 1)),
+    ):
+        with pytest.raises(RowRejected, match=r"shop\.a {'_id': 1}.*not UTF-8.*sluice table recopy.*=bson") as refused:
+            attempt()
+        assert refused.value.table == A
+    messages.window(100, 110, [insert(B, 102, 3, "b")], _BOTH[1])
+    messages.mark(110, a=100)
+    assert messages.read() == ["schema shop.b", "i3@102"]
 
 
 @in_a_bucket_too

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from bson.raw_bson import RawBSONDocument
 
 from devstack.mongodb.server import Client
 from devstack.s3.faulty_proxy import FaultyProxy
@@ -23,6 +24,7 @@ from tests.e2e.node.mortal import Mortal
 from tests.e2e.node.workload import ddls_of_each_kind, writing
 from tests.independent_compare import differences
 from tests.independent_file_reader import rebuilt
+from tests.unit.sink.messages.changes import no_utf8
 from tests.until import until
 from tests.zygote import SLUICE
 
@@ -115,6 +117,24 @@ def test_messages_have_the_documents_before_and_after_each_change(feed: Filed, t
     until(lambda: feed.messages()[-1]["tables"] == "all", "the table that is copied anew")
     [again] = feed.messages_of("recopy")
     assert again["skipped"]["from"] < again["skipped"]["to"] == again["pos"]
+    found = feed.differences(target_uri)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.soak
+def test_a_table_with_a_text_that_has_no_json_stops_alone_until_it_is_copied_anew(feed: Filed, target_uri: str) -> None:
+    feed.create()
+    feed.until_written()
+    bad = RawBSONDocument(no_utf8({"_id": "bad", "text": "??"}))
+    feed.source.command({"insert": "orders", "documents": [bad]})
+    until(lambda: "not UTF-8" in feed.sluice("table", "list", feed.id), "the table that stops")
+    feed.source["notes"].insert_one({"_id": "behind it"})
+    feed.until_written()
+    assert feed.messages()[-2]["key"] == {"_id": "behind it"}
+    feed.source["orders"].update_one({"_id": "bad"}, {"$set": {"text": "good"}})
+    feed.sluice("table", "recopy", feed.id, f"{feed.id}.orders", "--yes")
+    until(lambda: feed.messages_of("recopy"), "the table that is copied anew")
+    until(lambda: feed.messages()[-1]["tables"] == "all", "the table is as far as the others")
     found = feed.differences(target_uri)
     assert not found, "\n".join(found)
 

@@ -403,6 +403,12 @@ SINK = (
         "    if only_id(document_key):\n        return document_key\n    found = row_key(document_key)\n",
     ),
     Fault(
+        "a text that has no JSON stops all tables",
+        'or create another changefeed with {exact}"\n    ).about(table.id)',
+        'or create another changefeed with {exact}"\n    )',
+        tests=("tests/component/sink/test_message_contract.py",),
+    ),
+    Fault(
         "a watermark has no table that is behind",
         "watermark_message(self._sender.feed, at, behind)",
         "watermark_message(self._sender.feed, at, {})",

@@ -21,6 +21,11 @@ ID = TableId("4efaa5c4ac154364bd0adb5016aad4d5")
 TABLE = TargetTable(id=ID, source=NAME, name=NAME, version=Position(ClusterTime(90, 1)))
 
 
+def no_utf8(document: dict[str, Any]) -> bytes:
+    """With the text `??` replaced by two bytes that are no UTF-8."""
+    return bson.encode(document).replace(b"??", b"\xff\xfe")
+
+
 def change(type: RowType, key: Any, *, document: Any = None, update: Any = None) -> RowChange:
     return RowChange(
         table=TABLE,

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changefeed.documents.row_key import row_key
-from sink.messages.message_key import key_json, keys_json, message_key
+from sink.messages.message_key import key_json, key_of, keys_json, message_key
 from sluice_client.extended_json import to_json
+from tests.unit.sink.messages.changes import no_utf8
 
 _NUMBERS = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
@@ -60,6 +61,11 @@ def test_the_fields_of_a_shard_key_are_left_out(identity: Any) -> None:
 def test_a_key_is_the_id_with_numbers_in_one_form(identity: Any, key: Any) -> None:
     found = bson.decode(message_key(_raw(identity)))["_id"]
     assert (found, type(found)) == (key, type(key))
+
+
+def test_the_key_of_a_document_is_found_among_texts_that_are_no_utf8() -> None:
+    document = no_utf8({"text": "??", "_id": Int64(7), "more": "??"})
+    assert key_of(document) == bson.encode({"_id": Int64(7)})
 
 
 _IDS: list[Any] = [
