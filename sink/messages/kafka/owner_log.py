@@ -108,15 +108,16 @@ class KafkaDdlApplier(DdlApplier):
                 )
                 self.begin([(view, ddl.name)])
             return ""
-        message = self._format.ddl(record, ddl)
-        if message is None:
-            return ""
         sender, made = self._sender, _NOTHING
-        if isinstance(ddl, BeginAgain) or (isinstance(ddl, CreateTable) and not _is_view(ddl)):
-            made = sender.make([ddl.name], anew=isinstance(ddl, BeginAgain))
-        elif isinstance(ddl, RenameTable):
-            made = sender.make([ddl.to])
-        sender.say(message, names_of(ddl), made)
+        match ddl:
+            case BeginAgain():
+                made = sender.make([ddl.name], anew=True)
+            case CreateTable() if not _is_view(ddl):
+                made = sender.make([ddl.name])
+            case RenameTable():
+                made = sender.make([ddl.to])
+        if (message := self._format.ddl(record, ddl)) is not None:
+            sender.say(message, names_of(ddl), made)
         if isinstance(ddl, BeginAgain):
             self.begin([(ddl.schema, ddl.name)])
         return ""

@@ -427,6 +427,12 @@ SINK = (
         tests=_KAFKA_OWNER,
     ),
     Fault(
+        "a topic that was created again stays refused",
+        "made = sender.make([ddl.name], anew=True)",
+        "made = sender.make([ddl.name])",
+        tests=_KAFKA_OWNER,
+    ),
+    Fault(
         "topics of another changefeed are taken",
         "if found != expected.encode() and self.options.existing is not Existing.APPEND:",
         "if not found and self.options.existing is not Existing.APPEND:",

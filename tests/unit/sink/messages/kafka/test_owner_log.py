@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import pytest
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
-from changefeed.errors import TargetOccupied
+from changefeed.config.sinks.message_options import FormatName, MessageOptions
+from changefeed.errors import SinkRefused, TargetOccupied
+from changefeed.event import DdlType
 from changefeed.position import Position
-from changefeed.table import TableId, TableName
+from changefeed.records.ddl import Observation, Scope
+from changefeed.table import TableId, TableName, TableSchema
+from sink.ddl import BeginAgain
 from sink.messages.formats import message_format
 from sink.messages.kafka import owner_log
 from sink.messages.kafka.feed_topic import FeedTopic
-from sink.messages.kafka.owner_log import KafkaMarks, OwnerSender
+from sink.messages.kafka.owner_log import KafkaDdlApplier, KafkaMarks, OwnerSender
+from sink.messages.kafka.topic_admin import AskedTopic
 from sink.messages.message_format import KeyedMessage
 from sluice_client.pos import pos_of
+from tests.unit.sink.messages.changes import record
 
 OPTIONS = KafkaSinkOptions.parse("kafka://b/shop?partitions=3")
 FORMAT = message_format("orders", "shop", OPTIONS.messages)
@@ -36,8 +43,19 @@ class Brokers:
         self.topics = {f"shop.s.{name}": count for name, count in topics.items()}
         self.sent: list[tuple[str, int, KeyedMessage]] = []
 
+    def create(self, asked: Iterable[AskedTopic]) -> dict[str, Any]:
+        names = [each.name for each in asked]
+        there = self.existing(names)
+        self.topics |= dict.fromkeys(names, 3)
+        return there
+
+    def shown(self, names: Iterable[str]) -> dict[str, Any]:
+        return self.existing(names)
+
     def existing(self, names: Iterable[str]) -> dict[str, Any]:
         return {name: self for name in names if name in self.topics}
+
+    id = "of now"
 
     @property
     def partitions(self) -> int:
@@ -87,6 +105,24 @@ def test_what_is_said_goes_to_each_partition_of_its_tables_and_to_the_topic_of_a
     assert brokers.to("shop.s.a") == [0, 1, 2]
     assert brokers.to("shop.s.b") == []
     assert brokers.to("shop.ddl") == [0]
+
+
+@pytest.mark.parametrize("format", FormatName)
+def test_a_table_that_begins_again_takes_its_topic_as_it_is_now(
+    format: FormatName, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was deleted, and created again."""
+    ids = {"shop.s.a": "of before"}
+    monkeypatch.setattr(FeedTopic, "ids", lambda _: dict(ids))
+    monkeypatch.setattr(FeedTopic, "say", lambda _, topics: ids.update(topics))
+    made = KafkaDdlApplier(_sender(), message_format("orders", "shop", MessageOptions(format=format)))
+    schema = TableSchema(id=TableId("aa" * 16), name=A, valid_from=at(9))
+    again = replace(record(DdlType.ENTER), scope=Scope(apart=frozenset({schema.id})))
+    with pytest.raises(SinkRefused, match="was deleted and created again"):
+        made.begin([(schema, A)])
+    made.apply(BeginAgain(name=A, schema=schema), Observation(tables={}), again)
+    assert ids == {"shop.s.a": brokers.id}
+    made.begin([(schema, A)])
 
 
 def _marked(behind: Mapping[TableId, Position], brokers: Brokers) -> dict[str, Any]:
