@@ -248,6 +248,9 @@ _TOPIC = (
     f"it was deleted, with all messages in it: create it again with the same partitions and have its tables {COPIED_AGAIN}, or "
     "create another changefeed"
 )
+OTHER_TOPIC = (
+    "give the table another topic (topics=DB.COLL:NAME), leave it out (filter.tables), or write another prefix"
+)
 _KEYLESS = "it is compacted, and takes no message without a key: set its cleanup.policy to delete"
 _VERSION = "use brokers of Kafka 2.4 or later"
 _LARGE = "its max.message.bytes is lower than when the message was made: raise it, or wait until the next try, which follows it"
@@ -271,7 +274,7 @@ REMEDIES: Mapping[int, str] = {
     **dict.fromkeys(
         (
             *(KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_PARTITIONS, KafkaError.INVALID_CONFIG),
-            *(KafkaError.POLICY_VIOLATION, KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_REQUEST),
+            *(KafkaError.POLICY_VIOLATION, KafkaError.INVALID_REQUEST),
             *(KafkaError._INVALID_ARG, KafkaError.UNSUPPORTED_COMPRESSION_TYPE),  # noqa: SLF001 - as above
         ),
         _URI,
@@ -284,6 +287,7 @@ REMEDIES: Mapping[int, str] = {
         _TOPIC,
     ),
     KafkaError.INVALID_RECORD: _KEYLESS,
+    KafkaError.TOPIC_EXCEPTION: OTHER_TOPIC,
     **dict.fromkeys((KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE), _VERSION),  # noqa: SLF001 - as above
     **dict.fromkeys((KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE), _LARGE),
 }

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from functools import partial
 
@@ -17,7 +17,7 @@ from credentials.secret_files import SecretFiles
 from sink.messages.files.directory import open_store
 from sink.messages.formats import message_format
 from sink.messages.kafka.feed_topic import FeedTopic
-from sink.messages.kafka.kafka_clients import OpenClients, kafka_clients
+from sink.messages.kafka.kafka_clients import OTHER_TOPIC, OpenClients, kafka_clients
 from sink.messages.kafka.kafka_writer import KafkaDocumentLoader, KafkaRowWriter, LargeRows, RowTopics, TopicFacts
 from sink.messages.kafka.owner_log import KafkaDdlApplier, KafkaMarks, OwnerSender
 from sink.messages.kafka.sender import Sender
@@ -97,6 +97,7 @@ def kafka_obstacles(options: KafkaSinkOptions, clients: OpenClients, tables: Col
             yield from _occupied(admin, there)
         asked = AskedTopic.of_no_rows(topics.own)
         asked += (AskedTopic.of_rows(name, options) for name in names or [topics.of(TableName("sluice", "example"))])
+        yield from _colliding(there, [*topics.own, *names])
         yield from admin.obstacles([each for each in asked if each.name not in there])
         admin.limits([name for name in names if name in there])
         yield from _compacted(options, admin, there, names)
@@ -123,6 +124,16 @@ def _together(options: KafkaSinkOptions, topics: Topics, tables: Collection[Tabl
             f"sink: rows of several tables would go to {_named(sorted(shared))}, which is compacted, and keys name no table: leave all of these "
             "tables but one out (filter.tables), or write topic.cleanup.policy=delete"
         )
+
+
+def _colliding(there: Collection[str], names: Collection[str]) -> Iterator[str]:
+    """Brokers take both in one request, but not the second one later."""
+    alike = defaultdict[str, set[str]](set)
+    for name in names:
+        alike[name.replace(".", "_")].add(name)
+    found = sorted(name for some in alike.values() if len(some) > 1 and not some <= set(there) for name in some)
+    if found:
+        yield f"sink: topics would differ in `.` and `_` alone, of which brokers take one: {_named(found)}; {OTHER_TOPIC}"
 
 
 def _unwritable(there: dict[str, Topic]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, New
 from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec
 
 from changefeed.config.sinks.kafka_options import CLEANUP, LEAST_MESSAGE_BYTES, MESSAGE_BYTES, KafkaSinkOptions
-from changefeed.errors import SinkRefused, SinkUnavailable
+from changefeed.errors import DdlRefused, SinkRefused, SinkUnavailable
 from changefeed.table import COPIED_AGAIN
 from sink.messages.kafka.kafka_clients import OpenClients, sink_error, translated
 
@@ -40,6 +40,10 @@ _OUT_OF_DATE = (
 _NOT_SHOWN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _FOR_EVER = {CLEANUP: "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACTED = {CLEANUP: "compact"}
+_COLLIDES = (
+    "brokers take no two topics that differ in `.` and `_` alone: if nobody needs the topic that exists, delete it and resume the table (`sluice table "
+    f"resume`); else rename a new table at the source and have it {COPIED_AGAIN}, or create another changefeed with topics=DB.COLL:NAME"
+)
 T = TypeVar("T")
 
 
@@ -125,8 +129,8 @@ class TopicAdmin:
         return there
 
     def obstacles(self, asked: Sequence[AskedTopic]) -> Iterator[str]:
-        """Why the brokers would not create them. Nothing is created. The same reason is given once."""
-        client, told = self._client(), set[str]()
+        """Why the brokers would not create them. Nothing is created. The same reason is given once, and so are names that collide with others."""
+        client, told = self._client(), set[object]()
         for batch in _batches(asked):
             with self._asking("asking whether topics can be created"):
                 answers = client.create_topics(
@@ -136,11 +140,13 @@ class TopicAdmin:
                 try:
                     future.result()
                 except KafkaException as error:
-                    if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    code = error.args[0].code()
+                    if code == KafkaError.TOPIC_ALREADY_EXISTS:
                         continue
                     problem = str(sink_error("creating topics", error.args[0])).replace(name, "NAME")
-                    if problem not in told:
-                        told.add(problem)
+                    reason = code if code == KafkaError.TOPIC_EXCEPTION else problem
+                    if reason not in told:
+                        told.add(reason)
                         yield f"sink: {problem} (first of: {name})"
 
     def check_partitions(self, name: str, found: int, expected: int) -> None:
@@ -222,7 +228,19 @@ class TopicAdmin:
                     [self._new(each) for each in batch], operation_timeout=_SECONDS, request_timeout=2 * _SECONDS
                 )
             for name, future in answers.items():
-                self._answer(f"creating topic {name}", future, (KafkaError.TOPIC_ALREADY_EXISTS,))
+                self._created(name, future)
+
+    def _created(self, name: str, future: Future[None]) -> None:
+        """Brokers take no topic that differs from one of theirs in `.` and `_` alone. Its table waits then, and no other."""
+        with self._asking(f"creating topic {name}"):
+            try:
+                future.result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.TOPIC_EXCEPTION:
+                    raise DdlRefused(f"{self._place}: {error.args[0].str()}; {_COLLIDES}") from error
+                if code != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
 
     def _new(self, asked: AskedTopic) -> NewTopic:
         replicas = self._options.replication or _BROKER_DEFAULT

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,17 +15,20 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType, ResourcePatternType
 from confluent_kafka.admin._resource import ResourceType
 
-from changefeed.errors import FencedError, RowRejected, SinkRefused, SinkUnavailable, TargetOccupied
+from changefeed.documents.document import Document
+from changefeed.errors import DdlRefused, FencedError, RowRejected, SinkRefused, SinkUnavailable, TargetOccupied
+from changefeed.event import DdlType
 from changefeed.table import TableName
 from devstack.kafka.broker import KafkaBroker
 from devstack.kafka.security import KafkaSecurity
+from sink.ddl import CreateTable
 from sink.messages.kafka.kafka_clients import kafka_clients
 from sink.messages.kafka.topic_admin import TopicAdmin
 from sink.row import RowChange
 from tests.certificates import Certificates
 from tests.component.sink.kafka.feed import KafkaFeed
 from tests.component.sink.kafka.seen import seen
-from tests.component.sink.vocabulary import A, described, insert
+from tests.component.sink.vocabulary import NOTHING_SEEN, A, B, described, insert, recorded
 from tests.e2e.node.topic_judge import judge_topics
 from tests.until import PATIENCE_SECONDS, until
 
@@ -236,6 +240,23 @@ def test_topics_that_would_lose_rows_by_compaction_are_named(kafka: KafkaBroker)
     feed.open("format=debezium&topic.cleanup.policy=compact")
     (problem,) = feed.sink.obstacles(names)
     assert f"rows of several tables would go to {feed.prefix}.shop.b_1" in problem
+
+
+def test_topics_that_brokers_take_for_one_are_named_and_stop_one_table(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka, "partitions=2")
+    one, other = TableName("app", "test_users"), TableName("app_test", "users")
+    first, second = map(feed.topics.of, (one, other))
+    (problem,) = feed.sink.obstacles([one, other])
+    assert f"{first}, {second}" in problem
+    assert "topics=DB.COLL:NAME" in problem
+    feed.claim((replace(described(A)[0], name=one), one))
+    feed.open("partitions=2&existing=append")
+    problems = list(feed.sink.obstacles([other, TableName("app", "test.users")]))
+    assert any(f"collides with existing topic: {first}" in problem for problem in problems), problems
+    assert all("topics=DB.COLL:NAME" in problem for problem in problems), problems
+    create = CreateTable(name=other, options=Document.of({}))
+    with pytest.raises(DdlRefused, match=f"collides with existing topic: {first}.*delete it and resume the table"):
+        feed.sink.ddl().apply(create, NOTHING_SEEN, recorded(DdlType.CREATE, 200, B))
 
 
 def test_topics_of_rows_are_not_compacted_unless_it_is_said(own_kafka: Brokers) -> None:
