@@ -31,7 +31,8 @@ from credentials.redaction import redacted
 from credentials.secret_files import SecretFiles
 from credentials.secrets import Expansion, expansion
 
-_BUFFER_KIB = 64 << 10
+MOST_BYTES = 64 << 20
+"""What a producer holds at most. It takes no message that is larger than that, also when it is empty."""
 _LINGER_MS = 20
 _SOCKET_MS = 10_000
 _LARGEST = 1_000_000_000
@@ -132,7 +133,7 @@ class KafkaClients:
                     "linger.ms": _LINGER_MS,
                     "batch.size": LEAST_MESSAGE_BYTES,
                     "message.max.bytes": _LARGEST,  # the topic decides
-                    "queue.buffering.max.kbytes": _BUFFER_KIB,
+                    "queue.buffering.max.kbytes": MOST_BYTES >> 10,
                     "compression.type": self._compression.value,
                 }
             )

@@ -1,6 +1,6 @@
 """`KafkaRowWriter` and `KafkaDocumentLoader` write the messages of a task into topics. What is acknowledged is there, and is seen.
 
-`LargeRows` says what becomes of a message that is larger than its topic takes:
+`LargeRows` says what becomes of a message that is larger than its topic takes, or than a producer holds:
 
     fail          its table stops, and all others go on
     key_only      the message has no more than its key and headers say
@@ -24,6 +24,7 @@ from changefeed.errors import MessagesLost, RowRejected, SinkRefused
 from changefeed.event import RowTally
 from changefeed.table import COPIED_AGAIN, TableId
 from sink.messages.files.store import Store
+from sink.messages.kafka.kafka_clients import MOST_BYTES
 from sink.messages.kafka.sender import Addressed, Sender
 from sink.messages.kafka.topic_admin import TopicAdmin, replaced
 from sink.messages.kafka.topics import Topics, partition_of, partitions_of
@@ -187,10 +188,11 @@ class LargeRows:
     def _each(self, messages: Iterable[Addressed], sizes: Sequence[int]) -> Iterator[Addressed]:
         """A generator: each file is written before its message is sent."""
         for (topic, partition, message), content in zip(messages, sizes, strict=True):
-            if content < _SMALL or (size := message.size + _FRAME) <= (limit := self._facts.limit(topic)):
+            if content < _SMALL:
                 yield topic, partition, message
-            else:
-                yield topic, partition, self._reduced(topic, message, size, limit)
+                continue
+            size, limit = message.size + _FRAME, min(self._facts.limit(topic), MOST_BYTES)
+            yield topic, partition, message if size <= limit else self._reduced(topic, message, size, limit)
 
     def _reduced(self, topic: str, message: KeyedMessage, size: int, limit: int) -> KeyedMessage:
         headers = dict(message.headers)
@@ -201,9 +203,11 @@ class LargeRows:
             self._claims.create(name, message.value or b"")
             return claim_check(message, f"{self._claims}/{name}")
         key = (message.key or b"")[:_MOST_SHOWN].decode(errors="replace")
+        raised = "(max.message.bytes); raise it and resume the table, or "
+        remedy = raised if limit < MOST_BYTES else "(all that Sluice sends); "
         raise RowRejected(
             f"{self._place}: topic {topic}: the row {key} at {headers[POS].decode()} has {size} bytes as a message, expected at most "
-            f"{limit} (max.message.bytes); raise it and resume the table, or create a changefeed with large=claim_check or large=key_only"
+            f"{limit} {remedy}create a changefeed with large=claim_check or large=key_only"
         ).about(TableId(headers[TABLE].decode()))
 
 

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from changefeed.config.sinks.kafka_options import KafkaSinkOptions
+from typing import Any
+
+import pytest
+
+from changefeed.config.sinks.kafka_options import KafkaSinkOptions, LargeRow
+from changefeed.errors import RowRejected
 from changefeed.table import TableId, TableName
-from sink.messages.kafka.kafka_writer import RowTopics, TopicBatch
+from sink.messages.kafka.kafka_clients import MOST_BYTES
+from sink.messages.kafka.kafka_writer import LargeRows, RowTopics, TopicBatch
 from sink.messages.kafka.topics import partition_of
-from sink.messages.message_format import KeyedMessage
+from sink.messages.message_format import POS, TABLE, KeyedMessage
 from sink.row import TargetTable
 
 _TABLES = [
     TargetTable(id=TableId(f"id-{name}"), source=TableName("s", name), name=TableName("s", name)) for name in "abc"
 ]
 _MESSAGES = [KeyedMessage(b"key-%d" % number, b"", []) for number in range(90)]
+
+
+class _AnySize:
+    """A topic that takes nearly everything."""
+
+    def limit(self, _: str) -> int:
+        return 1_000_000_000
+
+
+@pytest.mark.parametrize("how", [LargeRow.FAIL, LargeRow.KEY_ONLY])
+def test_a_message_that_no_client_can_hold_is_large_whatever_its_topic_takes(how: LargeRow) -> None:
+    facts: Any = _AnySize()
+    large = LargeRows(how, None, facts, "kafka://b/shop")
+    headers = [(POS, b"0001"), (TABLE, b"id-a")]
+    fits, huge = (KeyedMessage(b"k", bytes(size), headers) for size in (MOST_BYTES - 1024, MOST_BYTES))
+    assert list(large.fitted([("t", 0, fits)], [MOST_BYTES])) == [("t", 0, fits)]
+    if how is LargeRow.KEY_ONLY:
+        [(_, _, sent)] = large.fitted([("t", 0, huge)], [MOST_BYTES])
+        assert sent.size < 1024
+        return
+    with pytest.raises(
+        RowRejected, match=r"at most 67108864 \(all that Sluice sends\); create .*claim_check"
+    ) as refused:
+        list(large.fitted([("t", 0, huge)], [MOST_BYTES]))
+    assert refused.value.table == "id-a"
 
 
 def _batch(query: str) -> TopicBatch:
