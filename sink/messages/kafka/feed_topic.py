@@ -3,6 +3,7 @@
     {"v": 1, "feed": "orders", "life": "c/1"}                                 its first message: the topics are this changefeed's
     {"v": 1, "feed": "orders", "life": "c/1", "start": ".."}                  where the changefeed begins; the newest counts
     {"v": 1, "feed": "orders", "life": "c/1", "topics": {"shop.shop.a": ".."}}   ids of topics; the newest counts
+    {"v": 1, "feed": "orders", "life": "c/1", "tables": {"shop.shop.a": "shop.a"}}   of compacted topics: the names of their tables
 
 A topic that is deleted and created again is empty, and has another id (KIP-516). The name and the number of partitions may be the same, so only its id
 tells that messages are missing. The owner says the id before the first row goes there; writers and readers compare it.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
@@ -71,8 +72,18 @@ class FeedTopic:
 
     def ids(self) -> Mapping[str, str]:
         """Of the topics of rows, as the changefeed has said them."""
-        end = TopicAdmin(self.clients, self.options).all_ends({self._name: 1})[self._name, 0]
-        return ids_in(self.feed, self._messages(end) if end else ())
+        return self._told("topics")
+
+    def tables(self) -> Mapping[str, str]:
+        """Whose rows the topics have that are compacted."""
+        return self._told("tables")
+
+    def _told(self, what: str) -> dict[str, str]:
+        end, found = TopicAdmin(self.clients, self.options).all_ends({self._name: 1})[self._name, 0], dict[str, str]()
+        for fields in map(json.loads, self._messages(end) if end else ()):
+            if fields["feed"] == self.feed:
+                found |= fields.get(what, {})
+        return found
 
     def _messages(self, end: int) -> Iterator[bytes]:
         """Those before that offset. The client looks for its group, too, which it does not use: that needs no right."""
@@ -90,11 +101,3 @@ class FeedTopic:
                     if (message.offset() or 0) + 1 >= end:
                         return
         raise SinkUnavailable(f"{what}: expected messages up to offset {end}, found fewer within {_SECONDS:.0f} s")
-
-
-def ids_in(feed: str, messages: Iterable[bytes]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for fields in map(json.loads, messages):
-        if fields["feed"] == feed:
-            found |= fields.get("topics", {})
-    return found

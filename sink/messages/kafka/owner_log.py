@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import SinkRefused, SinkUnavailable
+from changefeed.errors import DdlRefused, SinkRefused, SinkUnavailable
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
-from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from changefeed.table import COPIED_AGAIN, TableId, TableKind, TableName, TableSchema, view_id
 from sink.ddl import BeginAgain, CreateTable, DdlApplier, DownstreamDdl, RenameTable, Skip, names_of
 from sink.messages.kafka.feed_topic import FeedTopic
 from sink.messages.kafka.sender import Addressed, Sender
@@ -50,14 +50,17 @@ class OwnerSender:
         self._options = topic.options
         self._in_band = in_band
 
-    def make(self, names: Iterable[TableName], *, anew: bool = False) -> Made:
-        """The topics of their rows, with their partitions. `anew`: the table begins again, so nothing is missed that was there before.
+    def make(self, names: Iterable[TableName], *, anew: bool = False, before: TableName | None = None) -> Made:
+        """The topics of their rows, with their partitions. `anew`: the table begins again, so nothing is missed that was there before. `before`: the
+        name that it had.
 
         A crash before their ids are said leaves topics without rows, which are taken as they are.
         """
+        names = list(names)
         made = dict.fromkeys(map(self.topics.of, names), self._options.partitions)
         there = self.admin.create([AskedTopic.of_rows(topic, self._options) for topic in made])
         recorded = self._topic.ids() if made else {}
+        told = self._own_tables(names, before) if self._options.compacts else {}
         ids = {topic: found.id for topic, found in self.admin.shown(made.keys()).items()}
         if len(ids) < len(made):
             raise SinkUnavailable(f"{self._options}: topics were created, and brokers do not show them yet")
@@ -67,7 +70,25 @@ class OwnerSender:
                 raise SinkRefused(replaced(f"{self._options}", topic, recorded[topic], ids[topic]))
         if new:
             self._topic.say(topics=new)
+        if told:
+            self._topic.say(tables=told)
         return made
+
+    def _own_tables(self, names: Iterable[TableName], before: TableName | None) -> dict[str, str]:
+        """What is not said yet. Raises if a topic that is compacted has rows of another table: keys name none."""
+        said, told = dict(self._topic.tables()), dict[str, str]()
+        for name in names:
+            topic = self.topics.of(name)
+            has = said.get(topic)
+            if has not in (None, str(name), str(before)):
+                raise DdlRefused(
+                    f"{self._options}: rows of {name} would go to the topic {topic}, which is compacted and has those of {has}, and keys name no "
+                    f"table; rename the table at the source and have it {COPIED_AGAIN}, or create another changefeed with "
+                    f"topics={name}:{{prefix}}.{{db}}.{{coll}}.2 or topic.cleanup.policy=delete"
+                )
+            if has != str(name):
+                said[topic] = told[topic] = str(name)
+        return told
 
     def say(self, message: KeyedMessage, names: Iterable[TableName], made: Made = _NOTHING) -> None:
         """In the topic of all DDL, and in-band in those of these tables, as far as they were just `made`, or exist."""
@@ -115,7 +136,7 @@ class KafkaDdlApplier(DdlApplier):
             case CreateTable() if not _is_view(ddl):
                 made = sender.make([ddl.name])
             case RenameTable():
-                made = sender.make([ddl.to])
+                made = sender.make([ddl.to], before=ddl.name)
         if (message := self._format.ddl(record, ddl)) is not None:
             sender.say(message, names_of(ddl), made)
         if isinstance(ddl, BeginAgain):

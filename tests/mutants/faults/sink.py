@@ -433,6 +433,18 @@ SINK = (
         tests=_KAFKA_OWNER,
     ),
     Fault(
+        "two tables share a topic that is compacted",
+        "if has not in (None, str(name), str(before)):",
+        "if False:",
+        tests=_KAFKA_OWNER,
+    ),
+    Fault(
+        "no client's limit holds for a message that its topic takes",
+        "min(self._facts.limit(topic), MOST_BYTES)",
+        "self._facts.limit(topic)",
+        tests=("tests/unit/sink/messages/kafka/test_kafka_writer.py",),
+    ),
+    Fault(
         "topics of another changefeed are taken",
         "if found != expected.encode() and self.options.existing is not Existing.APPEND:",
         "if not found and self.options.existing is not Existing.APPEND:",

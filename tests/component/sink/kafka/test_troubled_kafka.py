@@ -242,6 +242,14 @@ def test_topics_that_would_lose_rows_by_compaction_are_named(kafka: KafkaBroker)
     assert f"rows of several tables would go to {feed.prefix}.shop.b_1" in problem
 
 
+def test_a_table_that_comes_to_a_compacted_topic_of_another_one_waits(kafka: KafkaBroker) -> None:
+    feed = KafkaFeed(kafka, "format=debezium&topic.cleanup.policy=compact")
+    feed.claim(described(A, "b$1"))
+    create = CreateTable(name=TableName("shop", "b_1"), options=Document.of({}))
+    with pytest.raises(DdlRefused, match=r"has those of shop.b\$1"):
+        feed.sink.ddl().apply(create, NOTHING_SEEN, recorded(DdlType.CREATE, 200, B))
+
+
 def test_topics_that_brokers_take_for_one_are_named_and_stop_one_table(kafka: KafkaBroker) -> None:
     feed = KafkaFeed(kafka, "partitions=2")
     one, other = TableName("app", "test_users"), TableName("app_test", "users")

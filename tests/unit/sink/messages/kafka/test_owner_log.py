@@ -12,12 +12,13 @@ import pytest
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_options import KafkaSinkOptions
 from changefeed.config.sinks.message_options import FormatName, MessageOptions
-from changefeed.errors import SinkRefused, TargetOccupied
+from changefeed.documents.document import Document
+from changefeed.errors import DdlRefused, SinkRefused, TargetOccupied
 from changefeed.event import DdlType
 from changefeed.position import Position
 from changefeed.records.ddl import Observation, Scope
 from changefeed.table import TableId, TableName, TableSchema
-from sink.ddl import BeginAgain
+from sink.ddl import BeginAgain, CreateTable, RenameTable
 from sink.messages.formats import message_format
 from sink.messages.kafka import owner_log
 from sink.messages.kafka.feed_topic import FeedTopic
@@ -90,13 +91,27 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     return brokers
 
 
-def _topic(life: str = "c/1") -> FeedTopic:
+class Told:
+    """In place of the topic that says whose topics these are."""
+
+    def __init__(self, topics: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.topics, self.tables = topics, dict[str, str]()
+        monkeypatch.setattr(FeedTopic, "ids", lambda _: dict(self.topics))
+        monkeypatch.setattr(FeedTopic, "tables", lambda _: dict(self.tables))
+        monkeypatch.setattr(FeedTopic, "say", lambda _, **told: self._say(**told))
+
+    def _say(self, topics: dict[str, str] | None = None, tables: dict[str, str] | None = None) -> None:
+        self.topics |= topics or {}
+        self.tables |= tables or {}
+
+
+def _topic(life: str = "c/1", options: KafkaSinkOptions = OPTIONS) -> FeedTopic:
     clients: Any = None
-    return FeedTopic(clients, OPTIONS, "orders", life, lambda: None)
+    return FeedTopic(clients, options, "orders", life, lambda: None)
 
 
-def _sender() -> OwnerSender:
-    return OwnerSender(_topic(), in_band=FORMAT.in_band)
+def _sender(options: KafkaSinkOptions = OPTIONS) -> OwnerSender:
+    return OwnerSender(_topic(options=options), in_band=FORMAT.in_band)
 
 
 def test_what_is_said_goes_to_each_partition_of_its_tables_and_to_the_topic_of_all_ddl(brokers: Brokers) -> None:
@@ -112,17 +127,42 @@ def test_a_table_that_begins_again_takes_its_topic_as_it_is_now(
     format: FormatName, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was deleted, and created again."""
-    ids = {"shop.s.a": "of before"}
-    monkeypatch.setattr(FeedTopic, "ids", lambda _: dict(ids))
-    monkeypatch.setattr(FeedTopic, "say", lambda _, topics: ids.update(topics))
+    told = Told({"shop.s.a": "of before"}, monkeypatch)
     made = KafkaDdlApplier(_sender(), message_format("orders", "shop", MessageOptions(format=format)))
     schema = TableSchema(id=TableId("aa" * 16), name=A, valid_from=at(9))
     again = replace(record(DdlType.ENTER), scope=Scope(apart=frozenset({schema.id})))
     with pytest.raises(SinkRefused, match="was deleted and created again"):
         made.begin([(schema, A)])
     made.apply(BeginAgain(name=A, schema=schema), Observation(tables={}), again)
-    assert ids == {"shop.s.a": brokers.id}
+    assert told.topics == {"shop.s.a": brokers.id}
     made.begin([(schema, A)])
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_compacted_topic_is_of_one_table(policy: str, brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names become one name where a topic may not have their signs, and a key names no table."""
+    options = KafkaSinkOptions.parse(f"kafka://b/shop?partitions=3&format=mongodb&topic.cleanup.policy={policy}")
+    one, other, plain = (TableName("crm", name) for name in ("客户", "订单", "__"))
+    made = KafkaDdlApplier(_sender(options), message_format("orders", "shop", options.messages))
+    nothing, told = Observation(tables={}), Told({}, monkeypatch)
+    assert len({made._sender.topics.of(name) for name in (one, other, plain)}) == 1
+
+    def rename(name: TableName, to: TableName) -> None:
+        renamed = replace(record(DdlType.RENAME), event=replace(record(DdlType.RENAME).event, renamed_to=to))
+        made.apply(RenameTable(name=name, to=to, replaces=False), nothing, renamed)
+
+    create = CreateTable(name=other, options=Document.of({}))
+    for _ in range(2):
+        made.apply(replace(create, name=one), nothing, record(DdlType.CREATE))
+    if policy == "delete":
+        made.apply(create, nothing, record(DdlType.CREATE))
+        assert not told.tables
+        return
+    for refused in (lambda: made.apply(create, nothing, record(DdlType.CREATE)), lambda: rename(A, plain)):
+        with pytest.raises(DdlRefused, match=r"shop.crm.__, which is compacted and has those of crm.客户.*topics="):
+            refused()
+    rename(one, plain)
+    assert told.tables == {"shop.crm.__": "crm.__"}
 
 
 def _marked(behind: Mapping[TableId, Position], brokers: Brokers) -> dict[str, Any]:
