@@ -54,6 +54,8 @@ class CreateTable:
 
     name: TableName
     options: Document
+    id: TableId | None = None
+    """The table's own, where no record of a DDL tells it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +203,7 @@ class DdlApplier(Protocol):
 def create_copy(schema: TableSchema, name: TableName, route: Callable[[TableName], TableName | None]) -> CreateTable:
     """The first step of a table's initial copy; rows written before it would create the table without its options."""
     routing = Routing(route=route, tables={})
-    return CreateTable(name=name, options=_view_routed(schema.name, name, schema.options, routing))
+    return CreateTable(name=name, options=_view_routed(schema.name, name, schema.options, routing), id=schema.id)
 
 
 def shard_copy(name: TableName, layout: TableLayout) -> ShardTable:

@@ -56,7 +56,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import DdlAmbiguous, SinkRefused, SinkUnavailable, TargetOccupied
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
-from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
+from changefeed.table import TableId, TableKind, TableName, TableSchema
 from sink.ddl import BeginAgain, CreateTable, DdlApplier, DownstreamDdl, Skip
 from sink.messages.files.store import Store, create_same
 from sink.messages.message import (
@@ -211,10 +211,8 @@ class FileDdlApplier(DdlApplier):
         message = ddl_message(self._identity.feed, record, ddl) if record is not None else None
         if record is not None and message is not None:
             self._put(f"{DDL}/{place_name(record.position)}.json", message.json())
-        if record is None and isinstance(ddl, CreateTable) and "viewOn" in ddl.options.decode():
-            view = TableSchema(
-                id=view_id(ddl.name), name=ddl.name, kind=TableKind.VIEW, options=ddl.options, valid_from=_ALWAYS
-            )
+        if record is None and isinstance(ddl, CreateTable) and ddl.id is not None and "viewOn" in ddl.options.decode():
+            view = TableSchema(id=ddl.id, name=ddl.name, kind=TableKind.VIEW, options=ddl.options, valid_from=_ALWAYS)
             self._describe(view, ddl.name)
         return ""
 

@@ -18,7 +18,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import DdlRefused, SinkRefused, SinkUnavailable
 from changefeed.position import Position
 from changefeed.records.ddl import DdlRecord, Observation
-from changefeed.table import COPIED_AGAIN, TableId, TableKind, TableName, TableSchema, view_id
+from changefeed.table import COPIED_AGAIN, TableId, TableKind, TableName, TableSchema
 from sink.ddl import BeginAgain, CreateTable, DdlApplier, DownstreamDdl, RenameTable, Skip, names_of
 from sink.messages.kafka.feed_topic import FeedTopic
 from sink.messages.kafka.sender import Addressed, Sender
@@ -123,9 +123,9 @@ class KafkaDdlApplier(DdlApplier):
         if isinstance(ddl, Skip):
             return ddl.note
         if record is None:
-            if isinstance(ddl, CreateTable) and _is_view(ddl):
+            if isinstance(ddl, CreateTable) and ddl.id is not None and _is_view(ddl):
                 view = TableSchema(
-                    id=view_id(ddl.name), name=ddl.name, kind=TableKind.VIEW, options=ddl.options, valid_from=_ALWAYS
+                    id=ddl.id, name=ddl.name, kind=TableKind.VIEW, options=ddl.options, valid_from=_ALWAYS
                 )
                 self.begin([(view, ddl.name)])
             return ""

@@ -18,7 +18,8 @@ from changefeed.documents.document import Document
 from changefeed.errors import RowRejected, TargetOccupied
 from changefeed.event import DdlType
 from changefeed.records.ddl import Scope
-from sink.ddl import CreateTable, DropTables, RenameTable
+from changefeed.table import TableKind, TableName, TableSchema, view_id
+from sink.ddl import CreateTable, DropTables, RenameTable, create_copy
 from sink.sink import TaskTerms
 from sluice_client.feed_reader import StoredMessage
 from sluice_client.pos import pos_of
@@ -391,6 +392,25 @@ def test_a_reader_goes_on_from_a_bookmark(messages: Messages) -> None:
     assert [each.content for each in other.read(round)] == shown
     messages.mark(130)
     assert messages.read(other) == messages.read(reader) == ["i4@121"]
+
+
+def test_a_view_that_is_there_at_the_start_has_the_id_of_its_later_ddl(messages: Messages) -> None:
+    """Whatever its name downstream is."""
+    messages.claim()
+    options = Document.of({"viewOn": "a", "pipeline": []})
+    view = TableSchema(
+        id=view_id(named("v")), name=named("v"), kind=TableKind.VIEW, options=options, valid_from=moment(100)
+    )
+    messages.ddl.apply(
+        create_copy(view, TableName("copy", "v"), lambda name: TableName("copy", name.coll)), NOTHING_SEEN
+    )
+    messages.apply(DropTables(names=(TableName("copy", "v"),)), DdlType.DROP, 105, view.id)
+    messages.mark(110)
+    reader = messages.reader()
+    round = reader.look()
+    assert round is not None
+    shown = [text_of(each.content) for each in reader.read(round) if each.table == view.id]
+    assert shown == ["schema copy.v", "drop copy.v"]
 
 
 def test_a_text_that_has_no_json_stops_its_table_alone(messages: Messages) -> None:
