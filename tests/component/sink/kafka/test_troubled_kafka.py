@@ -276,11 +276,11 @@ def test_topics_of_rows_are_not_compacted_unless_it_is_said(own_kafka: Brokers) 
     assert len(feed.rows()) == 1
 
 
-def _allow(broker: KafkaBroker, user: str, prefix: str, *operations: AclOperation) -> None:
+def _allow(broker: KafkaBroker, pattern: ResourcePatternType, topic: str, *operations: AclOperation) -> None:
     admin = AdminClient(broker.client)
     asked = [
         AclBinding(
-            *(ResourceType.TOPIC, prefix, ResourcePatternType.PREFIXED, f"User:{user}", "*"),
+            *(ResourceType.TOPIC, topic, pattern, "User:writer", "*"),
             *(operation, AclPermissionType.ALLOW),
         )
         for operation in operations
@@ -290,11 +290,13 @@ def _allow(broker: KafkaBroker, user: str, prefix: str, *operations: AclOperatio
 
 
 @pytest.mark.soak
-def test_rights_and_passwords_that_are_missing_are_named(own_kafka: Brokers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", ["sluice", "debezium"])
+def test_rights_and_passwords_that_are_missing_are_named(own_kafka: Brokers, tmp_path: Path, format: str) -> None:
+    """Those that the handbook lists are enough."""
     certificate = Certificates(tmp_path).tls("broker")
     security = KafkaSecurity(["writer"], certificate)
     broker = own_kafka(security=security)
-    tls = f"sasl=PLAIN&tls=true&tlsCAFile={certificate.ca}&tlsCertificateKeyFile={certificate.certificate_and_key}"
+    tls = f"format={format}&sasl=PLAIN&tls=true&tlsCAFile={certificate.ca}&tlsCertificateKeyFile={certificate.certificate_and_key}"
     feed = KafkaFeed(broker, tls, user=f"writer:{security.passwords['writer']}@")
     table = TableName("shop", "a")
     problems = list(feed.sink.obstacles([table]))
@@ -303,10 +305,14 @@ def test_rights_and_passwords_that_are_missing_are_named(own_kafka: Brokers, tmp
     assert all("grant the rights that docs/how-to/kafka.md lists" in problem for problem in problems)
     with pytest.raises(SinkRefused, match="grant the rights"):
         feed.claim()
+    of_all = AclOperation.CREATE, AclOperation.DESCRIBE, AclOperation.WRITE
     _allow(
-        *(broker, "writer", feed.prefix),
-        *(AclOperation.CREATE, AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.READ),
+        *(broker, ResourcePatternType.PREFIXED, f"{feed.prefix}."),
+        *(*of_all, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ),
     )
+    if format == "debezium":
+        assert any("AUTHORIZATION_FAILED" in problem for problem in feed.sink.obstacles([table]))
+        _allow(broker, ResourcePatternType.LITERAL, feed.prefix, *of_all)
     assert list(feed.sink.obstacles([table])) == []
     feed.claim()
     feed.window([insert(A, 1, 1)])
