@@ -6,17 +6,12 @@ also says what the option `tables` leaves out of its table: `"left_out": "before
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import bson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from bson import json_util
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.raw_bson import RawBSONDocument
 
 from sluice_client.extended_json import NoJson, to_json
 from sluice_client.feed_directory import stored_messages
@@ -37,8 +32,6 @@ _SPARK_TYPES = {pa.string(): "string", pa.int64(): "bigint", pa.binary(): "binar
 SPARK_SCHEMA = ", ".join(f"`{each.name}` {_SPARK_TYPES[each.type]}" for each in ROWS)
 _BATCH_ROWS = 10_000
 _DOCUMENTS = ("key", "after", "update", "before")
-_LOSSLESS = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _TIME = 16
 
 Spans = Mapping[str, Sequence[Span]]
@@ -122,7 +115,7 @@ def _batches(rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
 
 
 def _row(message: StoredMessage) -> dict[str, Any]:
-    fields: Mapping[str, Any] = json.loads(message.raw) if message.is_json else RawBSONDocument(message.raw, _RAW)
+    fields = message.fields
     row = _head(fields)
     row["schema"] = fields["schema"]
     row["images"] = fields.get("images")
@@ -130,7 +123,7 @@ def _row(message: StoredMessage) -> dict[str, Any]:
         row["txn_session"], row["txn_number"] = transaction["lsid"], transaction["n"]
     for name in _DOCUMENTS:
         if (document := fields.get(name)) is not None:
-            row[name], row[f"{name}_bson"] = _both(document)
+            row[name], row[f"{name}_bson"] = _json(document.raw), document.raw
     return row
 
 
@@ -150,13 +143,8 @@ def _head(fields: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _both(document: Any) -> tuple[str | None, bytes]:
-    """As JSON, and as BSON."""
-    if isinstance(document, RawBSONDocument):
-        raw = bytes(document.raw)
-        try:
-            return to_json(raw), raw
-        except NoJson:
-            return None, raw
-    text = json.dumps(document, ensure_ascii=False)
-    return text, bson.encode(json_util.loads(text, json_options=_LOSSLESS))
+def _json(document: bytes) -> str | None:
+    try:
+        return to_json(document)
+    except NoJson:
+        return None

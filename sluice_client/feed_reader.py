@@ -13,28 +13,26 @@ none: the copy has their effect. `Copied` says from where on each change fits.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import bson
-from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from sluice_client.cluster_time import ClusterTime
-from sluice_client.extended_json import to_json
+from sluice_client.extended_json import NoJson, to_json
+from sluice_client.extended_json_parser import bson_of, members_of
 from sluice_client.feed_errors import PermanentError
 from sluice_client.pos import pos_of, position_of
 from sluice_client.position import Position, TableId
 
 VERSION = 1
 """Of the format of messages."""
-_JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
-_BSON: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
 _OF_USERS = frozenset({"key", "before", "after", "update", "spec", "schema"})
 _JSON_BEGINS = b'{"v"'
 """BSON begins with its size: these four bytes would be more than half a gigabyte."""
@@ -60,32 +58,53 @@ class StoredMessage:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Dates are `DatetimeMS`."""
-        if self.is_json:
-            fields: dict[str, Any] = json_util.loads(self.raw, json_options=_JSON)
-            return fields
-        return bson.decode(self.raw, _BSON)
+        """Documents of users are raw, so that their bytes are what was written."""
+        return {name: _field(name, value) for name, value in self._parts.items()}
 
     @property
     def names(self) -> list[str]:
         """The tables that it names."""
-        fields = self.fields
-        return [fields[name] for name in ("ns", "to") if name in fields]
+        parts = self._parts
+        return [parts[name] for name in ("ns", "to") if name in parts]
+
+    @property
+    def _parts(self) -> Mapping[str, Any]:
+        """With documents as they are parsed."""
+        return dict(members_of(self.raw)) if self.is_json else RawBSONDocument(self.raw, _RAW)
 
     @property
     def json(self) -> str:
         """As it would have been stored as JSON: documents of users are canonical, what is around them is plain."""
-        return self.raw.decode() if self.is_json else _json(RawBSONDocument(self.raw, _RAW))
+        return self.raw.decode() if self.is_json else _json(RawBSONDocument(self.raw, _RAW), to_json)
+
+    @property
+    def line(self) -> str:
+        """What is shown of it: its JSON. A document that has none, for it has text that is not UTF-8, is {"$bson": "<base64>"}."""
+        return self.raw.decode() if self.is_json else _json(RawBSONDocument(self.raw, _RAW), _shown)
 
 
-def _json(fields: Mapping[str, Any]) -> str:
-    return f"{{{', '.join(f'{encode_basestring(name)}: {_json_of(name, value)}' for name, value in fields.items())}}}"
+def _field(name: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return RawBSONDocument(bson_of(value), _RAW) if name in _OF_USERS else dict(value)
+    return dict(value) if isinstance(value, RawBSONDocument) and name not in _OF_USERS else value
 
 
-def _json_of(name: str, value: Any) -> str:
+def _json(fields: Mapping[str, Any], document: Callable[[bytes], str]) -> str:
+    texts = (f"{encode_basestring(name)}: {_json_of(name, value, document)}" for name, value in fields.items())
+    return f"{{{', '.join(texts)}}}"
+
+
+def _json_of(name: str, value: Any, document: Callable[[bytes], str]) -> str:
     if isinstance(value, RawBSONDocument):
-        return to_json(bytes(value.raw)) if name in _OF_USERS else _json(value)
+        return document(bytes(value.raw)) if name in _OF_USERS else _json(value, document)
     return json.dumps(value, ensure_ascii=False)
+
+
+def _shown(document: bytes) -> str:
+    try:
+        return to_json(document)
+    except NoJson:
+        return f'{{"$bson": "{b64encode(document).decode()}"}}'
 
 
 @dataclass(frozen=True, slots=True)

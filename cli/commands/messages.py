@@ -121,7 +121,7 @@ def _show(reader: FeedReader, table: str, feed: str) -> None:
     for shown in reader.read(round):
         message = shown.content
         if isinstance(message, StoredMessage) and (not table or table in message.names):
-            print_line(message.json)
+            print_line(message.line)
     print_line(round.now.message(feed).decode())
 
 

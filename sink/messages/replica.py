@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import bson
-
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import DdlRefused, InvariantError, TargetOccupied
@@ -34,6 +32,7 @@ from sink.ddl import (
     names_of,
 )
 from sink.messages.replica_place import Begun, ReplicaPlace, StoredPlace, step_of
+from sink.messages.row_message import update_description
 from sink.mongodb.connection import Client
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.rows.row_writer import MongoRowWriter
@@ -300,26 +299,12 @@ def _change(fields: dict[str, Any]) -> RowChange:
     return RowChange(
         table=TargetTable(id=TableId(fields["id"]), source=name, name=name, ordered=True),
         type=_TYPES[fields["op"]],
-        key=bson.encode(fields["key"]),
-        document=bson.encode(after) if after is not None and update is None else None,
-        update=bson.encode(_description(update)) if update is not None else None,
+        key=fields["key"].raw,
+        document=after.raw if after is not None and update is None else None,
+        update=update_description(update.raw) if update is not None else None,
         time=ClusterTime(fields["ts"]["t"], fields["ts"]["i"]).to_int(),
         token=fields["pos"].partition(".")[2][6:].encode(),
     )
-
-
-def _description(update: dict[str, Any]) -> dict[str, Any]:
-    """What is put at the end of its document is removed first."""
-    description: dict[str, Any] = {"updatedFields": update.get("set", {})}
-    description["removedFields"] = [*update.get("unset", ()), *update.get("append", ())]
-    description["truncatedArrays"] = [
-        {"field": it["field"], "newSize": it["size"]} for it in update.get("truncate", ())
-    ]
-    if "paths" in update:
-        description["disambiguatedPaths"] = update["paths"]
-    if update.get("upsert"):
-        description["upsert"] = True
-    return description
 
 
 def _ddl(fields: dict[str, Any]) -> DownstreamDdl:

@@ -32,7 +32,7 @@ from typing import Generic, TypeAlias, TypeVar
 import bson
 from bson.int64 import Int64
 
-from changefeed.bson_bytes import document_of, elements
+from changefeed.bson_bytes import array, document_of, documents_of, element, elements
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError, RowRejected
 from changefeed.event import RowType
@@ -264,7 +264,7 @@ def _update_parts(description: bytes) -> list[bytes]:
     if removed != _EMPTY:
         parts += _removals(removed, updated)
     if truncated != _EMPTY:
-        parts.append(b"\x04truncate\0" + _sizes(truncated))
+        parts.append(b"\x04truncate\0" + _renamed(truncated, b"newSize", b"size"))
     if paths != _EMPTY:
         parts.append(b"\x03paths\0" + paths)
     return [*parts, b"\x08upsert\0\x01"] if said.get(b"upsert") == b"\x01" else parts
@@ -282,6 +282,29 @@ def _removals(removed: bytes, updated: bytes) -> list[bytes]:
     return [head + document_of(texts) for head, texts in kinds if texts]
 
 
-def _sizes(truncated: bytes) -> bytes:
-    arrays = bson.decode(truncated).values()
-    return bson.encode({str(n): {"field": each["field"], "size": each["newSize"]} for n, each in enumerate(arrays)})
+def update_description(update: bytes) -> bytes:
+    """Of the "update" of a message: `update_body` the other way. What is put at the end of its document is removed first."""
+    said = {name: update[at:end] for name, _, at, end in elements(update)}
+    removals = said.get(b"unset", _EMPTY), said.get(b"append", _EMPTY)
+    removed = array((kind, part[at:end]) for part in removals for _, kind, at, end in elements(part))
+    parts = [
+        _UPDATED + said.get(b"set", _EMPTY),
+        b"\x04removedFields\0" + removed,
+        b"\x04truncatedArrays\0" + _renamed(said.get(b"truncate", _EMPTY), b"size", b"newSize"),
+    ]
+    if b"paths" in said:
+        parts.append(b"\x03disambiguatedPaths\0" + said[b"paths"])
+    return document_of([*parts, b"\x08upsert\0\x01"] if b"upsert" in said else parts)
+
+
+def _renamed(truncated: bytes, old: bytes, new: bytes) -> bytes:
+    """The array with another name for the sizes in its documents."""
+    return array(
+        (
+            _DOCUMENT,
+            document_of(
+                [element(kind, new if name == old else name, each[at:end]) for name, kind, at, end in elements(each)]
+            ),
+        )
+        for each in documents_of(truncated, 0, len(truncated))
+    )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import bson
 import pytest
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
@@ -235,6 +239,37 @@ def test_from_the_start_it_makes_all_tables_again(
     assert state(target_client) == {}
     _read(messages, target_uri, from_start=True)
     assert state(target_client) == found
+
+
+_NAMED_LIKE_VALUES = bson.encode(
+    {"_id": 1, "a": {"$regex": "^x", "$ne": "y"}, "b": {"$oid": "zz"}, "c": {"$date": "x"}}
+)
+_NO_UTF8 = bson.encode({"_id": 1, "a": "~~", "b": 1}).replace(b"~~", b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    ("format", "document"),
+    [("json", _NAMED_LIKE_VALUES), ("bson", _NAMED_LIKE_VALUES), ("bson", _NO_UTF8), ("parquet", _NO_UTF8)],
+)
+def test_documents_and_definitions_arrive_byte_for_byte(
+    tmp_path: Path, format: str, document: bytes, target_uri: str, target_client: Client, emptied: Callable[[], None]
+) -> None:
+    """Whatever their fields are called, and whether or not their text is UTF-8."""
+    validator = {"email": {"$type": "string", "$regex": "^.+@.+$", "$ne": "x"}}
+    options = Document.of({"validator": validator, "validationAction": "warn"})
+    begun = replace(described(A)[0], options=options), named("a")
+    messages = filed(f"file://{tmp_path}?format={format}")
+    messages.claim(begun)
+    inserted = changed(_NEW, A, 101, 1, 1)._replace(document=document)
+    updated = changed(_UPDATE, A, 102, 2, 1, again=RawBSONDocument(_NAMED_LIKE_VALUES))
+    messages.window(100, 105, [inserted, updated], begun)
+    messages.mark(105)
+    _read(messages, target_uri)
+    shop = target_client["shop"]
+    [found] = shop.get_collection("a", CodecOptions(RawBSONDocument)).find()
+    assert bson.encode(found)[4:-1] == document[4:-1] + b"\x03again\0" + _NAMED_LIKE_VALUES
+    [table] = shop.command("listCollections")["cursor"]["firstBatch"]
+    assert table["options"]["validator"] == validator
 
 
 def test_the_first_of_two_readers_ends(tmp_path: Path, target_uri: str, emptied: Callable[[], None]) -> None:

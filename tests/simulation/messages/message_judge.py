@@ -152,7 +152,7 @@ class MessageJudge(Judge):
                     self._replica.copied(table)
                 case message:
                     self._count("messages read")
-                    self._replica.take(message.fields)
+                    self._replica.take(fields_of(message.raw))
                     self._shown.append(json.loads(message.json))
 
     @property

@@ -58,7 +58,7 @@ _value = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=12), st.dictionaries(names, inner, max_size=4)),
     max_leaves=20,
 )
-_documents = st.dictionaries(names, _value, max_size=6)
+any_documents = st.dictionaries(names, _value, max_size=6)
 
 
 def _by_json_util(document: bytes) -> str:
@@ -67,7 +67,7 @@ def _by_json_util(document: bytes) -> str:
     )
 
 
-@given(_documents)
+@given(any_documents)
 @example({})
 @example({"a": {}, "b": [], "c": [[{}], {"d": [1, 2]}]})
 @example(
@@ -79,7 +79,7 @@ def test_the_text_is_that_of_json_util(document: dict[str, Any]) -> None:
     assert to_json(raw) == _by_json_util(raw)
 
 
-@given(_documents)
+@given(any_documents)
 def test_the_text_gives_the_same_bytes_again(document: dict[str, Any]) -> None:
     raw = bson.encode(document, codec_options=OPTIONS)
     options = json_util.CANONICAL_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -91,7 +91,7 @@ _MOST, _MOST_OF_DEBEZIUM = 13, 16
 """How many bytes of JSON one byte of a document becomes at most, as the handbook says."""
 
 
-@given(_documents)
+@given(any_documents)
 @example({"all": [{chr(name): Regex("", "") for name in range(1, 32)}] * 100})
 @example({"\x01" * 100: "\x02" * 100, "é" * 100: "\U0001f600" * 100})
 def test_a_text_is_as_large_as_the_handbook_says_at_most(document: dict[str, Any]) -> None:

@@ -6,13 +6,19 @@ What several watermarks say together, and what each of them says.
 from __future__ import annotations
 
 import json
+from base64 import b64decode
+from typing import Any
 
 import bson
 import pytest
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.position import Position
 from changefeed.table import TableId
+from sluice_client.extended_json import NoJson
+from sluice_client.extended_json_parser import DamagedJson
 from sluice_client.feed_reader import NOTHING, StoredMessage, Watermark
 
 _CURLY = ord("{")
@@ -34,9 +40,62 @@ def test_bson_is_not_taken_for_json_though_its_size_begins_like_it(size: int) ->
 
 def test_json_is_shown_as_it_is() -> None:
     message = StoredMessage("", "", b'{"v": 1, "ns": "a.b", "key": {"_id": {"$numberInt": "7"}}}')
-    assert message.fields["key"] == {"_id": 7}
+    assert bson.decode(message.fields["key"].raw) == {"_id": 7}
     assert message.json == message.raw.decode()
+    assert message.line == message.raw.decode()
     assert message.names == ["a.b"]
+
+
+_HEAD = {"v": 1, "feed": "orders", "op": "i", "ns": "a.b", "id": "u", "pos": "0"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"email": {"$type": "string", "$regex": "^.+@.+$", "$ne": "x"}},
+        {"a": {"$date": "x"}},
+        {"a": {"$oid": "zz"}},
+        {"a": {"$numberLong": 5}},
+    ],
+    ids=str,
+)
+def test_documents_of_users_are_what_was_written(document: dict[str, Any]) -> None:
+    """Whatever their fields are called, in JSON and in BSON; and a reader that looks for a table's name reads none of them."""
+    raw = bson.encode(document)
+    in_bson = StoredMessage("", "", bson.encode(_HEAD | {"after": RawBSONDocument(raw)}))
+    in_json = StoredMessage("", "", in_bson.json.encode())
+    assert in_json.is_json
+    assert not in_bson.is_json
+    for message in (in_json, in_bson):
+        assert message.fields["after"].raw == raw
+        assert message.names == ["a.b"]
+    assert in_json.fields.keys() == in_bson.fields.keys()
+
+
+def test_names_are_read_whatever_stands_in_documents() -> None:
+    message = StoredMessage("", "", b'{"v": 1, "ns": "a.b", "to": "a.c", "after": {"a": 7.5}}')
+    assert message.names == ["a.b", "a.c"]
+    with pytest.raises(DamagedJson, match=r"plain number 7\.5"):
+        _ = message.fields
+
+
+def test_text_that_is_no_utf8_is_handed_on_and_shown_as_bytes() -> None:
+    raw = bson.encode({"_id": 7, "a": "~~"}).replace(b"~~", b"\xff\xfe")
+    message = StoredMessage("", "", bson.encode(_HEAD | {"key": {"_id": 7}, "after": RawBSONDocument(raw)}))
+    assert message.fields["after"].raw == raw
+    shown = json.loads(message.line)
+    assert shown["key"] == {"_id": {"$numberInt": "7"}}
+    assert b64decode(shown["after"]["$bson"]) == raw
+    with pytest.raises(NoJson):
+        _ = message.json
+
+
+def test_what_is_around_documents_is_plain_in_either_form() -> None:
+    message = StoredMessage(
+        "", "", bson.encode({"v": 1, "ts": {"t": Int64(7), "i": Int64(1)}, "ids": ["u"], "key": {"_id": 1}})
+    )
+    for each in (message, StoredMessage("", "", message.json.encode())):
+        assert (each.fields["ts"], each.fields["ids"]) == ({"t": 7, "i": 1}, ["u"])
 
 
 _A, _B = TableId("a"), TableId("b")

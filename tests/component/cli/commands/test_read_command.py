@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from pathlib import Path
 
+import bson
 import pytest
 
 from tests.component.node.server_process import run
@@ -50,6 +52,16 @@ def test_what_is_read_in_parts_is_what_is_read_at_once(feed: Feed) -> None:
 def test_one_table_is_shown_with_the_watermarks(feed: Feed) -> None:
     shown = [json.loads(line) for line in _read(feed, "--table", "shop.b")]
     assert [(message["op"], message.get("ns")) for message in shown] == [("i", "shop.b"), ("w", None)]
+
+
+def test_text_that_is_no_utf8_ends_no_reader(tmp_path: Path) -> None:
+    feed = Feed(f"file://{tmp_path}/feed?format=bson")
+    broken = bson.encode({"_id": 1, "a": "~"}).replace(b"~", b"\xff")
+    feed.window(100, 110, [insert(A, 101, 1)._replace(document=broken), insert(B, 102, 2, "b")], A, B)
+    feed.marks.mark(moment(110))
+    [shown] = [each for each in map(json.loads, _read(feed)) if each["op"] == "i" and each["ns"] == "shop.a"]
+    assert b64decode(shown["after"]["$bson"]) == broken
+    assert len(_read(feed, "--table", "shop.b")) == 2
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from bson.int64 import Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.messages.row_message import update_body, update_json
+from sink.messages.row_message import update_body, update_description, update_json
 from sink.messages.shaped_json import ShapedJson
 from sluice_client.extended_json import to_json
 from tests.unit.sink.messages.any_bson import OPTIONS, int64s, names, texts
@@ -61,6 +61,40 @@ def test_a_field_that_is_set_again_at_the_end_is_not_unset(description: dict[str
     raw = bson.encode(description)
     assert bson.decode(update_body(raw)) == update
     assert json.loads(update_json(raw, to_relaxed)).keys() == update.keys()
+
+
+@given(_descriptions)
+def test_a_reader_has_the_description_again(description: dict[str, Any]) -> None:
+    raw = bson.encode(description, codec_options=OPTIONS)
+    again = update_description(update_body(raw))
+    assert update_body(again) == update_body(raw)
+    assert bson.decode(again).keys() >= {"updatedFields", "removedFields", "truncatedArrays"}
+
+
+def test_a_field_at_the_end_is_removed_behind_those_that_are_gone() -> None:
+    update = {
+        "set": {"n": 2},
+        "unset": ["old"],
+        "append": ["n"],
+        "truncate": [{"field": "x", "size": 2}],
+        "upsert": True,
+    }
+    assert bson.decode(update_description(bson.encode(update))) == {
+        "updatedFields": {"n": 2},
+        "removedFields": ["old", "n"],
+        "truncatedArrays": [{"field": "x", "newSize": 2}],
+        "upsert": True,
+    }
+
+
+def test_names_that_are_no_utf8_stay_as_they_are() -> None:
+    description = {
+        "updatedFields": {"n~": 2},
+        "removedFields": ["a~"],
+        "truncatedArrays": [{"field": "x~", "newSize": 2}],
+    }
+    raw = bson.encode(description).replace(b"~", b"\xff")
+    assert update_description(update_body(raw)) == raw
 
 
 def to_relaxed(document: bytes) -> str:
