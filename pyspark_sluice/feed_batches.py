@@ -19,7 +19,7 @@ from pyspark_sluice.reader_options import BatchLimits, ReaderOptions
 from sluice_client.feed_directory import FeedDirectory, FeedLife, checked
 from sluice_client.feed_errors import ConfigurationError, NotFoundError
 from sluice_client.feed_history import NO_PLACE
-from sluice_client.feed_reader import NOTHING, MessageGap, Rank, Round, Shown, StoredMessage, Watermark
+from sluice_client.feed_reader import NOTHING, Rank, Round, Shown, StoredMessage, Watermark
 from sluice_client.feed_store import open_feed
 from sluice_client.file_reader import Reader, RoundPlan
 from sluice_client.manifest import FileSpans
@@ -105,12 +105,8 @@ class FeedBatches:
     def partitions(self, before: Watermark, now: Watermark) -> list[FeedPartition]:
         if before.covers(now):
             return []
-        if not (newest := self.newest()).covers(now):
-            raise MessageGap(
-                f"{self._store}: expected a watermark at {pos_of(now.at)}, which was there when the batch was planned; the newest is at "
-                f"{pos_of(newest.at)}: restore the files, or begin with another checkpoint"
-            )
         plan = self._plan(before, now)
+        self._check_life(self._life, self._identity())
         told = [
             (shown.table, shown.content) for shown in sorted(plan.ready) if isinstance(shown.content, StoredMessage)
         ]

@@ -17,7 +17,7 @@ from bson.raw_bson import RawBSONDocument
 
 from sluice_client.feed_errors import NotFoundError
 from sluice_client.feed_history import FeedHistory
-from sluice_client.feed_reader import MessageGap, StoredMessage, Watermark
+from sluice_client.feed_reader import NOTHING, MessageGap, Round, StoredMessage, Watermark
 from sluice_client.feed_store import FeedStore
 from sluice_client.manifest import (
     CHECKPOINT,
@@ -91,6 +91,8 @@ class FeedDirectory:
         self._store = store
         self._logs: dict[str, _NodeLog] = {}
         self._marks: dict[str, Watermark] = {}
+        self._proven = NOTHING
+        """What is there for sure: what marks said before the last look."""
         self._counts: dict[str, int] = {}
         self._ends = 0
         """On how many manifests of each node, and on how many ended logs, the marks rest."""
@@ -109,7 +111,7 @@ class FeedDirectory:
         return _understood(self._store, IDENTITY, _life, content)
 
     def mark(self) -> Watermark | None:
-        """Read it before `look`."""
+        """Read it before `look`, which finds everything that it rests on."""
         names = self._store.names(CHECKPOINT)[-_NEWEST_MARKS:]
         found = {name: self._marks.get(name) or self._parsed_mark(name) for name in names}
         self._marks = {name: mark for name, mark in found.items() if mark is not None}
@@ -128,6 +130,7 @@ class FeedDirectory:
 
     def look(self, low: Position) -> None:
         """`low`: everything before was shown. A DDL, and the schema with which a table begins, are there before a mark passes them."""
+        self._proven = reduce(Watermark.joined, self._marks.values(), NOTHING)
         complete = self._new(COPIED, "", _copy)  # a log that is read after this names all files of these copies
         for epoch in sorted({*self._store.names(LOG), *(epoch for epoch, count in self._counts.items() if count)}):
             log, count = self._logs.setdefault(epoch, _NodeLog(epoch)), self._counts.get(epoch, 0)
@@ -147,6 +150,14 @@ class FeedDirectory:
         for table, start in complete:
             read_until = (pos_after(copy.until) for copy in self.copies.get(table, ()) if copy.start == start)
             self.history.copied[table][pos_of(start)] = max(read_until, default="")
+
+    def prove(self, round: Round) -> None:
+        """Who planned the round may have seen more: on a network file system a listing may be old, and files may have been removed."""
+        if not round.before.joined(self._proven).covers(round.now):
+            raise MessageGap(
+                f"{self._store}/{CHECKPOINT}: expected a watermark at {pos_of(round.now.at)}, which was there before, found "
+                f"{pos_of(self._proven.at)} as the newest; run it again when this machine sees all files, restore them, or begin anew"
+            )
 
     def forget(self, table: TableId, before: Position) -> None:
         """What manifests say of the table until there."""

@@ -49,6 +49,7 @@ class Reader:
         return False
 
     def skim(self, mark: Watermark, bookmark: str = "") -> Iterator[Shown]:  # noqa: ARG002 - it has none
+        self._directory.mark()
         self._directory.look(_lowest(mark))
         yield from self.plan(Round(NOTHING, mark), rows=False).in_order(self._directory)
         self.passed(mark)
@@ -62,6 +63,7 @@ class Reader:
 
     def plan(self, round: Round, *, rows: bool = True) -> RoundPlan:
         """What the round shows. `look` comes first."""
+        self._directory.prove(round)
         before, now = round
         history, queue = self._directory.history, RoundPlan()
         for shown in history.shown(round) if rows else history.skimmed(round):

@@ -167,6 +167,23 @@ def test_a_start_leaves_out_what_was_before(feed: Messages, tmp_path: Path) -> N
     assert list(_ends(_batches(tmp_path, start="newest"), BatchLimits())) == []
 
 
+def test_a_start_beyond_a_table_that_is_behind_takes_it_from_there(feed: Messages, tmp_path: Path) -> None:
+    feed.window(145, 165, [insert(B, 162, 8, "c")], described(B, "b"))
+    feed.mark(170, a=150)
+    batches = _batches(tmp_path, start="161.0")
+    [(start, end)] = _ends(batches, BatchLimits())
+    assert [json.loads(row["key"]) for row in _rows(batches, start, end)] == [{"_id": {"$numberInt": "8"}}]
+
+
+def test_a_batch_is_not_read_where_its_watermark_is_not_there(feed: Messages, tmp_path: Path) -> None:
+    [(start, end)] = _ends(_batches(tmp_path), BatchLimits())
+    max((tmp_path / "feed" / "checkpoint").iterdir()).unlink()
+    with pytest.raises(
+        MessageGap, match=f"expected a watermark at {end['pos']}, .* found .*restore them, or begin anew"
+    ):
+        _rows(_batches(tmp_path), start, end)
+
+
 def test_bad_input_is_one_message(feed: Messages, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"expected feed.json of a changefeed, found none"):
         FeedBatches(ReaderOptions.parse({"path": f"file://{tmp_path}"}))

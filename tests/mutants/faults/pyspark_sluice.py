@@ -40,8 +40,8 @@ PYSPARK_SLUICE = (
     ),
     Fault(
         "a feed that gets the place of another is read on by a query that runs",
-        "        self._check_life(self._life, self._identity())\n",
-        "",
+        "        self._check_life(self._life, self._identity())\n        return newest\n",
+        "        return newest\n",
         tests=_UNION,
     ),
     Fault(

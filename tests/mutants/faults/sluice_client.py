@@ -50,6 +50,12 @@ SLUICE_CLIENT = (
         tests=("tests/unit/sluice_client/test_position.py", "tests/unit/owner/ddl"),
     ),
     Fault(
+        "a round that was saved is read though its watermark is not seen",
+        "        self._directory.prove(round)\n",
+        "",
+        tests=_FILES,
+    ),
+    Fault(
         "a document of users that begins like a value is taken for it",
         "    read = _READERS.get(names)\n",
         "    read = _READERS.get(names[:1])\n",

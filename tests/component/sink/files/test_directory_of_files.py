@@ -32,10 +32,21 @@ from sink.messages.files.feed_log import (
 from sink.messages.files.store import Store
 from sink.receipt import Commit, CommitCounts, CopyEnd
 from sluice_client.feed_directory import FeedDirectory
-from sluice_client.feed_reader import MessageGap, Watermark
+from sluice_client.feed_reader import MessageGap, Round, Watermark
 from sluice_client.pos import pos_of
 from tests.component.sink.files.feed import IDENTITY, Feed, copied
-from tests.component.sink.vocabulary import NOTHING_SEEN, A, B, copy_end, described, entered, insert, moment, recorded
+from tests.component.sink.vocabulary import (
+    NOTHING_SEEN,
+    A,
+    B,
+    copy_end,
+    described,
+    entered,
+    insert,
+    moment,
+    recorded,
+    text_of,
+)
 
 
 @pytest.fixture
@@ -156,6 +167,31 @@ def test_a_manifest_that_is_not_listed_yet_is_read(feed: Feed, monkeypatch: pyte
 
     monkeypatch.setattr(type(feed.store), "names", old)
     assert feed.read() == ["schema shop.a", "schema shop.a", "i1@100", "i1@110", "i2@111"]
+
+
+def test_a_reader_that_goes_on_finds_what_was_there_or_ends(feed: Feed) -> None:
+    """A round that was saved and is read with a listing that is old would be done without its rows."""
+    for start in (100, 110):
+        feed.window(start, start + 10, [insert(A, start, 1)])
+        feed.marks.mark(moment(start + 10), committed=CommitCounts(counts={7: start // 10 - 9}))
+    saved = Round(Watermark(moment(110)), Watermark(moment(120)))
+
+    def went_on() -> list[str]:
+        reader = feed.reader()
+        list(reader.skim(saved.before))
+        return [text_of(shown.content) for shown in reader.read(saved)]
+
+    assert went_on() == ["i1@110"]
+    hidden = max((feed.path / "checkpoint").iterdir()).rename(feed.path / "hidden")
+    told = f"expected a watermark at {pos_of(moment(120))}, .* found {pos_of(moment(110))}.*; run it again"
+    with pytest.raises(MessageGap, match=told):
+        went_on()
+    with pytest.raises(MessageGap, match=told):
+        list(feed.reader().skim(saved.now))
+    hidden.rename(feed.path / "checkpoint" / f"{moment(120).ts.to_int():016X}")
+    feed.store.remove("log/7/000000000/000000000001.json")
+    with pytest.raises(MessageGap, match=r"000000000001\.json: expected this file"):
+        went_on()
 
 
 @pytest.mark.parametrize(
