@@ -236,6 +236,32 @@ def specification(index: Mapping[str, Any]) -> Document:
     return Document.of({name: index[name] for name in names})
 
 
+def is_meant(index: Mapping[str, Any], change: Mapping[str, Any]) -> bool:
+    """Whether a change of an index by collMod, which names it or its key, is one of this index."""
+    if "name" in change:
+        return bool(index["name"] == change["name"])
+    return list(index["key"].items()) == list(change["keyPattern"].items())
+
+
+def modified_index(index: Document, change: Mapping[str, Any]) -> Document:
+    """As listIndexes shows it afterwards: what is switched off is not shown."""
+    fields = index.decode()
+    for field_, value in change.items():
+        match field_:
+            case "name" | "keyPattern":
+                pass
+            case "unique":
+                fields["unique"] = value
+                fields.pop("prepareUnique", None)
+            case "forceNonUnique":
+                fields.pop("unique", None)
+            case "hidden" | "prepareUnique" if not value:
+                fields.pop(field_, None)
+            case _:
+                fields[field_] = value
+    return specification(fields)
+
+
 def identified(tables: Iterable[TableSchema], known: Iterable[TableSchema]) -> tuple[TableSchema, ...]:
     """Tables of a catalog, with the ids by which a changefeed knows them: the catalog of a sharded cluster has the UUIDs of now."""
     by_uuid = {uuid: table for table in known for uuid in table.uuids}

@@ -9,7 +9,16 @@ from typing import Any
 from changefeed.documents.document import Document
 from changefeed.errors import InvariantError
 from changefeed.event import DdlEvent, DdlType
-from changefeed.table import TableId, TableKind, TableName, TableSchema, kind_of, specification
+from changefeed.table import (
+    TableId,
+    TableKind,
+    TableName,
+    TableSchema,
+    is_meant,
+    kind_of,
+    modified_index,
+    specification,
+)
 
 _Fields = dict[str, Any]
 
@@ -172,28 +181,11 @@ def _modified_indexes(table: TableSchema, event: DdlEvent, change: _Fields) -> t
         wanted = change.get("name", change.get("keyPattern"))
         raise InvariantError(f"{event}: changes index {wanted!r} of {table.name}, whose known indexes are {names}")
     (position,) = found
-    index = table.indexes[position].decode()
-    for field, value in change.items():
-        match field:
-            case "name" | "keyPattern":
-                pass
-            case "unique":
-                index["unique"] = value
-                index.pop("prepareUnique", None)
-            case "forceNonUnique":
-                index.pop("unique", None)
-            case "hidden" | "prepareUnique":
-                _set_or_remove(index, field, value, shown=bool(value))
-            case _:
-                index[field] = value
-    return (*table.indexes[:position], specification(index), *table.indexes[position + 1 :])
-
-
-def is_meant(index: _Fields, change: _Fields) -> bool:
-    """Whether a change of an index, which names it or its key, is one of this index."""
-    if "name" in change:
-        return bool(index["name"] == change["name"])
-    return list(index["key"].items()) == list(change["keyPattern"].items())
+    return (
+        *table.indexes[:position],
+        modified_index(table.indexes[position], change),
+        *table.indexes[position + 1 :],
+    )
 
 
 def _decoded(indexes: Iterable[Document]) -> list[_Fields]:

@@ -21,8 +21,8 @@ from dataclasses import replace
 from changefeed.documents.document import Document
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position
-from changefeed.table import TableId, TableKind, TableName, TableSchema, view_id
-from schema_store.definition import in_measurements, is_meant, new_uuid
+from changefeed.table import TableId, TableKind, TableName, TableSchema, is_meant, view_id
+from schema_store.definition import in_measurements, new_uuid
 
 
 def rewound(tables: Iterable[TableSchema], since: Iterable[DdlEvent], position: Position) -> tuple[TableSchema, ...]:

@@ -119,6 +119,8 @@ class WriteResult:
     """Some of the changes whose rows were repaired from the source, or that the sink refused because of their content, as text."""
     unsettled: set[TableId] = field(default_factory=set)
     """Tables with rows that wait for later changes, because the target is ahead. The caller writes their changes again, together with later ones."""
+    blocked: dict[TableId, str] = field(default_factory=dict)
+    """Of these, the tables with rows whose unique values other rows have, each with what the sink said of one."""
     ahead: dict[TableId, ClusterTime] = field(default_factory=dict)
     """Tables with rows that were read at the source, each with the latest time of one: changes up to that time may be applied already."""
     writing: dict[TableId, float] = field(default_factory=dict)
@@ -134,6 +136,7 @@ class WriteResult:
         self.tally.add(other.tally)
         self.samples = (self.samples + other.samples)[:_MOST_SAMPLES]
         self.unsettled |= other.unsettled
+        self.blocked |= other.blocked
         for table, time in other.ahead.items():
             self.read_at(table, time)
         for table, seconds in other.writing.items():

@@ -16,10 +16,10 @@ from typing import Any
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.errors import DdlRefused, InvariantError, TargetOccupied
+from changefeed.errors import DdlRefused, InvariantError, RowRejected, TargetOccupied
 from changefeed.event import DdlType, RowType
 from changefeed.records.ddl import Observation
-from changefeed.table import TableId, TableName
+from changefeed.table import TableId, TableName, is_meant, modified_index
 from sink.ddl import (
     CreateIndexes,
     CreateTable,
@@ -135,7 +135,7 @@ class MongoReplica:
         """The target is as far as an earlier reader brought it."""
         if self._again is not None:
             self._flush()
-            self._again.settle()
+            _settle(self._again)
             self._again = None
             self._finish_copies()
 
@@ -180,7 +180,7 @@ class MongoReplica:
         self._stored.save(rows=(shown[0].at, shown[-1].at))
         run = self._run()
         run.prepare(rows, replay=any(row.table.id in self._copying for row in rows))()
-        run.settle()
+        _settle(run)
 
     def _run(self) -> WriteRun:
         return self._writer.begin(lambda table: table in self._copying)
@@ -246,18 +246,32 @@ class MongoReplica:
             case _, "dropDatabase":
                 names = [self._forget(TableId(id)) for id in fields["ids"]]
                 return (DropTables(names=tuple(name for name in names if name is not None)),)
-            case _, "dropIndexes" if table in self._indexes:
-                return self._dropped_indexes(table, TableName.parse(fields["ns"]), set(fields["spec"]["indexes"]))
+            case _, "createIndexes" | "dropIndexes" | "modify" if table in self._indexes:
+                return self._of_waiting_indexes(fields, table)
             case _:
                 self._rename(fields, table)
                 return (_ddl(fields),)
 
-    def _dropped_indexes(self, table: TableId, name: TableName, gone: set[str]) -> tuple[DownstreamDdl, ...]:
-        """Some of them may not be built yet, and never are."""
-        waiting = {index: index.decode()["name"] for index in self._indexes[table]}
-        self._indexes[table] = tuple(index for index, called in waiting.items() if called not in gone)
-        built = tuple(sorted(gone - set(waiting.values())))
-        return (DropIndexes(name=name, indexes=built),) if built else ()
+    def _of_waiting_indexes(self, fields: dict[str, Any], table: TableId) -> tuple[DownstreamDdl, ...]:
+        """Some are not built yet, and will be as this DDL leaves them. What it says of anything else is done at once."""
+        name, spec = TableName.parse(fields["ns"]), dict(fields["spec"])
+        waiting = {_called(index): index for index in self._indexes[table]}
+        ddl: DownstreamDdl | None = None
+        match fields["type"]:
+            case "createIndexes":
+                made = {_called(index): index for index in map(Document.of, spec["indexes"])}
+                waiting |= {called: index for called, index in made.items() if called not in waiting}
+            case "dropIndexes":
+                if built := tuple(sorted(set(spec["indexes"]) - waiting.keys())):
+                    ddl = DropIndexes(name=name, indexes=built)
+                waiting = {called: index for called, index in waiting.items() if called not in spec["indexes"]}
+            case _:
+                for called, index in waiting.items():
+                    if "index" in spec and is_meant(index.decode(), spec["index"]):
+                        waiting[called] = modified_index(index, spec.pop("index"))
+                ddl = ModifyTable(name=name, changes=Document.of(spec)) if spec else None
+        self._indexes[table] = tuple(waiting.values())
+        return () if ddl is None else (ddl,)
 
     def _rename(self, fields: dict[str, Any], table: TableId) -> None:
         match fields["type"]:
@@ -283,6 +297,20 @@ class MongoReplica:
     def _waiting_indexes(self, table: TableId) -> tuple[DownstreamDdl, ...]:
         indexes = self._indexes.pop(table, ())
         return (CreateIndexes(name=self._names[table], indexes=indexes),) if indexes and table in self._names else ()
+
+
+def _settle(run: WriteRun) -> None:
+    """A row that waits would never come: no later run has its changes."""
+    for table, said in run.settle().blocked.items():
+        raise RowRejected(
+            f"{said}; the table is being copied, and until that is complete two rows may have one value of a unique index, which must not "
+            f"be there yet: drop it there, and create it when the copy is complete"
+        ).about(table)
+
+
+def _called(index: Document) -> str:
+    name: str = index.decode()["name"]
+    return name
 
 
 def _refuse_occupied(ddl: DownstreamDdl, before: Observation) -> None:

@@ -294,6 +294,7 @@ class Doubts:
                 continue
             if self._tables.unfinished(table) or table in self._state.ahead:
                 self._state.result.unsettled.add(table)
+                self._state.result.blocked[table] = told(chain.changes[0], chain.refusal)
                 continue
             for change in chain.changes:
                 self.reject(change, told(change, chain.refusal))

@@ -16,13 +16,13 @@ from bson.raw_bson import RawBSONDocument
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.errors import FencedError, TargetOccupied
+from changefeed.errors import FencedError, RowRejected, TargetOccupied
 from changefeed.event import DdlType, RowType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
 from devstack.kafka.broker import KafkaBroker
 from devstack.mongodb.server import Client
-from sink.ddl import CreateIndexes, CreateTable, DropIndexes, DropTables, RenameTable
+from sink.ddl import CreateIndexes, CreateTable, DropIndexes, DropTables, ModifyTable, RenameTable
 from sink.messages.kafka import topic_reader
 from sink.messages.replica import MongoReplica
 from sink.mongodb.connection import connect
@@ -209,6 +209,48 @@ def test_the_indexes_of_a_copy_anew_that_was_interrupted_at_once_wait_for_its_en
     found = state(target_client)["a"]
     assert found[0] == [{"_id": 1, "u": 1}, {"_id": 2, "u": 2}]
     assert set(found[1]) == {"_id_", "u_1"}
+
+
+def test_what_ddl_says_of_indexes_during_a_copy_waits_for_its_end(
+    tmp_path: Path, target_uri: str, target_client: Client, emptied: Callable[[], None]
+) -> None:
+    """A unique index would refuse documents that the next attempt of the copy reads at different times."""
+    messages, begun = filed(f"file://{tmp_path}"), _schema("a", moment(100), _ID, _PLAIN)
+    messages.claim(begun)
+    messages.copy(100, 102, [{"_id": 1, "u": 1}], tables=(begun,))
+    messages.apply(CreateIndexes(name=named("a"), indexes=(Document.of(_UNIQUE),)), DdlType.CREATE_INDEXES, 105)
+    changes = {"index": {"name": "n_1", "hidden": True}, "validationLevel": "moderate"}
+    messages.apply(ModifyTable(name=named("a"), changes=Document.of(changes)), DdlType.MODIFY, 106)
+    messages.ddl.emptied(A, named("a"), moment(110))
+    messages.copy(110, 112, [{"_id": 1, "u": 1}, {"_id": 2, "u": 1}], until=ClusterTime(119, 1), tables=(begun,))
+    messages.mark(115)
+    _read(messages, target_uri)
+    assert set(state(target_client)["a"][1]) == {"_id_"}
+    messages.window(110, 120, [changed(_UPDATE, A, 118, n, n, u=n) for n in (1, 2)], begun)
+    messages.copied(110, 120)
+    messages.mark(120)
+    _read(messages, target_uri)
+    rows, indexes = state(target_client)["a"]
+    assert rows == [{"_id": 1, "u": 1}, {"_id": 2, "u": 2}]
+    assert indexes["u_1"]["unique"]
+    assert indexes["n_1"]["hidden"]
+    [table] = target_client["shop"].command("listCollections")["cursor"]["firstBatch"]
+    assert table["options"]["validationLevel"] == "moderate"
+
+
+def test_a_row_that_a_unique_index_keeps_out_of_a_copy_is_told(
+    tmp_path: Path, target_uri: str, target_client: Client, emptied: Callable[[], None]
+) -> None:
+    messages = filed(f"file://{tmp_path}")
+    messages.claim(_BEGUN)
+    messages.ddl.begin((_BEGUN,))
+    messages.mark(101)
+    _read(messages, target_uri)
+    target_client["shop"]["a"].create_index("u", unique=True)
+    messages.copy(100, 112, [{"_id": 1, "u": 1}, {"_id": 2, "u": 1}], until=ClusterTime(119, 1), tables=(_BEGUN,))
+    messages.mark(120)
+    with pytest.raises(RowRejected, match=r"shop\.a.*u_1.*drop it there, and create it when the copy is complete"):
+        _read(messages, target_uri)
 
 
 def test_a_table_that_is_in_the_way_is_refused_until_it_is_gone(

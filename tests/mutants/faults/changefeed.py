@@ -113,4 +113,10 @@ CHANGEFEED = (
         "                    pass\n                del",
         tests=("tests/unit/changefeed/test_shards.py",),
     ),
+    Fault(
+        "an index made unique keeps its preparation",
+        '                fields["unique"] = value\n                fields.pop("prepareUnique", None)\n',
+        '                fields["unique"] = value\n',
+        tests=("tests/unit/schema_store/test_definition.py",),
+    ),
 )

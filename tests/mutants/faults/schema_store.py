@@ -57,11 +57,6 @@ SCHEMA_STORE = (
         "\n\ndef _modified_timeseries",
     ),
     Fault(
-        "an index made unique keeps its preparation",
-        '                index["unique"] = value\n                index.pop("prepareUnique", None)\n',
-        '                index["unique"] = value\n',
-    ),
-    Fault(
         "a new UUID takes the place of the earlier ones",
         "replace(table, uuids=(*table.uuids, uuid))",
         "replace(table, uuids=(uuid,))",
