@@ -68,9 +68,10 @@ def documents(rows: DataFrame, schema: StructType | str) -> DataFrame:
 
 
 def _identity() -> Column:
-    """The `_id` alone: what else is in a key may change. The server takes 7 and 7.0 for one."""
-    found = f.regexp_replace(f.get_json_object("key", "$._id"), _NUMBER, "$1")
-    return f.coalesce(found, f.hex("key_bson"))
+    """The `_id` alone: what else is in a key may change. The server takes 7 and 7.0 for one, and "7" for another: of an array Spark keeps the quotes."""
+    found = f.get_json_object(f.concat(f.lit("["), "key", f.lit("]")), "$[*]._id")
+    null = f.when(f.col("key").isNotNull(), f.lit("null"))
+    return f.coalesce(f.regexp_replace(found, _NUMBER, "$1"), null, f.hex("key_bson"))
 
 
 def _ends(ddl: DataFrame) -> DataFrame:

@@ -55,6 +55,7 @@ def _tables(spark: SparkSession, place: str, folder: Path) -> None:
             (row.document._id, row.document.at, row._errors)
             for row in documents(rows.where("op = 'i' AND ns = 'shop.a'"), "_id int, at string").collect()
         ],
+        "identities": lambda: sorted(row.key for row in latest(read.load(f"{folder}/identities")).collect()),
         "refused": lambda: _told(lambda: latest(rows).collect()),
         "old name": lambda: latest(_of_table(spark, place, "shop.b")).collect(),
         "new name": lambda: _told(lambda: latest(_of_table(spark, place, "shop.c")).collect()),

@@ -14,6 +14,8 @@ from pathlib import Path
 import bson
 import pyarrow.parquet as pq
 import pytest
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
 
 from changefeed.event import DdlType, RowType
 from devstack.s3.faulty_proxy import Fault, FaultyProxy
@@ -45,6 +47,21 @@ def _shop(place: str, format: str = "parquet") -> Messages:
     messages.window(130, 145, [insert(B, 140, 6, "c"), changed(RowType.UPDATE, A, 141, 0, 1, n=50)], *both)
     messages.mark(144)
     return messages
+
+
+_TEXT_OF_OBJECT = '{"$numberInt":"7"}'
+_NEWEST_OF_EQUALS = ["7", "null", "true", _TEXT_OF_OBJECT, None, True, {"$numberDecimal": "7.0"}]
+
+
+def _identities(place: str) -> None:
+    """Equal numbers are one `_id`, whatever their types are; text is never a number, and the text of an object not the object."""
+    messages = filed(f"{place}?format=parquet")
+    messages.claim(described(A))
+    ids = [7, Int64(7), 7.0, Decimal128("7.0"), "7", True, "true", None, "null", _TEXT_OF_OBJECT]
+    keys = [bson.encode({"_id": id}) for id in ids]
+    rows = [insert(A, 101 + at, at)._replace(key=key, document=key) for at, key in enumerate(keys)]
+    messages.window(100, 120, rows, described(A))
+    messages.mark(120)
 
 
 def _damaged(folder: Path, format: str, kept: float, rubbish: bytes) -> Path:
@@ -87,6 +104,7 @@ def test_spark_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
     again = _as_read(begun_again(f"{place}_again?format=parquet"))
     _shop(f"file://{tmp_path}/another life")
     (tmp_path / "another life" / "feed.json").write_text('{"v": 1, "feed": "orders", "life": "c/2"}')
+    _identities(f"file://{tmp_path}/identities")
     damaged = [_damaged(tmp_path / "cut", "parquet", 0.5, b""), _damaged(tmp_path / "spoilt", "json", 0.0, b"rubbish")]
     _read("tables", place, tmp_path)
     found = json.loads((tmp_path / "found.json").read_text())
@@ -106,6 +124,7 @@ def test_spark_shows_what_a_reader_of_files_shows(tmp_path: Path) -> None:
     ]
     keys = [("shop.a", 1), ("shop.c", 2), ("shop.c", 4), ("shop.c", 6)]
     assert found["latest"] == [[name, _key(key)] for name, key in keys]
+    assert [json.loads(key)["_id"] for key in found["identities"]] == _NEWEST_OF_EQUALS
     assert "images: available" in found["refused"]
     assert "expected feed.json of a changefeed, found none" in found["nothing"]
     assert "table: is no option of this source (do you mean tables?)" in found["option"]
