@@ -70,6 +70,9 @@ class DefaultSource(DataSource):
 
     @told
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is the only one
+        if self._parsed.stop_at_ddl:
+            problem = "ddl=stop ends a stream: a table that is read at once would end there without a word; leave it out, or use readStream"
+            raise ConfigurationError([problem])
         return FeedTableReader(self._parsed)
 
     @told

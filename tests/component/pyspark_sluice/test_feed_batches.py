@@ -10,6 +10,7 @@ from typing import Any
 import bson
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from changefeed.event import DdlType, RowType
 from devstack.s3.faulty_proxy import Fault, FaultyProxy
@@ -17,7 +18,7 @@ from pyspark_sluice.arrow_rows import DDL
 from pyspark_sluice.batches import DdlStop
 from pyspark_sluice.feed_batches import FeedBatches, Offset
 from pyspark_sluice.reader_options import BatchLimits, ReaderOptions
-from pyspark_sluice.spark_source import FeedTableReader, SluiceReadError
+from pyspark_sluice.spark_source import DefaultSource, FeedStreamReader, FeedTableReader, SluiceReadError
 from sink.ddl import DropTables, RenameTable
 from sluice_client.feed_errors import ConfigurationError
 from sluice_client.feed_reader import MessageGap, StoredMessage
@@ -154,6 +155,14 @@ def test_a_query_stops_before_a_ddl_until_it_is_named(feed: Messages, tmp_path: 
     again = _batches(tmp_path, ddl="stop", start=end["pos"])
     then = again.end(again.mark(end), again.newest(), BatchLimits())
     assert pos_of(then.at) == pos_of(moment(145, 0))
+
+
+def test_a_table_that_is_read_at_once_has_no_place_to_stop(feed: Messages, tmp_path: Path) -> None:
+    """It would have the rows before the first DDL, and nothing would tell."""
+    source = DefaultSource({"path": f"file://{tmp_path}/feed", "ddl": "stop"})
+    with pytest.raises(SluiceReadError, match=r"ddl=stop ends a stream: .*; leave it out, or use readStream"):
+        source.reader(StructType())
+    assert isinstance(source.streamReader(StructType()), FeedStreamReader)
 
 
 def test_a_start_leaves_out_what_was_before(feed: Messages, tmp_path: Path) -> None:
