@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
+from bson.errors import InvalidBSON
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 from pyspark.sql import types as spark
@@ -25,6 +26,10 @@ from pyspark.sql import types as spark
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     dict, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_MS
 )
+_REPLACED = _OPTIONS.with_options(unicode_decode_error_handler="replace")
+_NO_UTF8 = "text that is not UTF-8: bytes that are no text are U+FFFD; after_bson is exact"
+_WIDE = Context(prec=7_000)
+"""More digits than any number of BSON has before and behind its point."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WHOLE: Mapping[type[spark.DataType], int] = {
     spark.ByteType: 8,
@@ -40,7 +45,12 @@ class _Unfit(Exception):
 
 def fitted(raw: bytes, schema: spark.StructType) -> tuple[tuple[Any, ...] | None, list[str]]:
     errors: list[str] = []
-    return _struct(bson.decode(raw, _OPTIONS), schema, "", errors), errors
+    try:
+        document = bson.decode(raw, _OPTIONS)
+    except InvalidBSON:
+        document = bson.decode(raw, _REPLACED)
+        errors.append(_NO_UTF8)
+    return _struct(document, schema, "", errors), errors
 
 
 def _struct(value: Any, schema: spark.StructType, path: str, errors: list[str]) -> tuple[Any, ...]:
@@ -103,7 +113,7 @@ def _decimal(value: Any, wanted: spark.DataType) -> Decimal:
     number = value.to_decimal() if isinstance(value, Decimal128) else Decimal(str(value))
     if not number.is_finite():
         raise _Unfit
-    scaled = round(number, wanted.scale)
+    scaled = number.quantize(Decimal((0, (1,), -wanted.scale)), context=_WIDE)
     if scaled.adjusted() + 1 > wanted.precision - wanted.scale:
         raise _Unfit
     return scaled

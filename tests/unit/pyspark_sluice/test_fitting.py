@@ -25,6 +25,13 @@ _NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
         (Decimal128("7.00"), spark.LongType(), 7),
         (Int64(2**40), spark.LongType(), 2**40),
         (Decimal128("1.235"), spark.DecimalType(5, 2), Decimal("1.24")),
+        (12345678901.5, spark.DecimalType(38, 18), Decimal("12345678901.500000000000000000")),
+        (
+            Decimal128("1234567890123456789012345678901.235"),
+            spark.DecimalType(38, 2),
+            Decimal("1234567890123456789012345678901.24"),
+        ),
+        (Decimal128("0E+6000"), spark.DecimalType(18, 18), Decimal("0E-18")),
         (_ID, spark.StringType(), str(_ID)),
         (_NOON, spark.TimestampType(), _NOON),
         (_NOON, spark.DateType(), date(2026, 11, 29)),
@@ -48,6 +55,7 @@ def test_a_value_that_fits(value: Any, type: spark.DataType, found: Any) -> None
         (float("inf"), spark.LongType()),
         (Decimal128("NaN"), spark.DecimalType(5, 2)),
         (Decimal128("1000"), spark.DecimalType(5, 2)),
+        (Decimal128("9E+6144"), spark.DecimalType(38, 37)),
         ("7", spark.LongType()),
         (7, spark.StringType()),
         (1, spark.BooleanType()),
@@ -64,6 +72,15 @@ def test_a_value_that_does_not_fit_is_null_and_said(value: Any, type: spark.Data
     document, [error] = fitted(bson.encode({"x": value}), schema)
     assert document == (None,)
     assert error.startswith(f"x: expected {type.simpleString()}, found ")
+
+
+def test_text_that_is_no_utf8_is_shown_with_replacements_and_said() -> None:
+    schema = spark.StructType([spark.StructField("a", spark.StringType()), spark.StructField("b", spark.LongType())])
+    raw = bson.encode({"a": "x~", "b": 7}).replace(b"~", b"\xff")
+    assert fitted(raw, schema) == (
+        ("x\ufffd", 7),
+        ["text that is not UTF-8: bytes that are no text are U+FFFD; after_bson is exact"],
+    )
 
 
 def test_what_fits_around_it_stays() -> None:
