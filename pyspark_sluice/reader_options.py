@@ -34,7 +34,7 @@ from sluice_client.position import Position
 EARLIEST, NEWEST = "earliest", "newest"
 _LIMITS = ("maxRowsPerTrigger", "maxBytesPerTrigger", "maxFilesPerTrigger")
 _NAMES = {name.lower(): name for name in ("path", "tables", "start", "ddl", "ordered", *_LIMITS)}
-_POS = re.compile(r"[0-9A-F]{16}\.\w+")
+_POS = re.compile(r"[0-9A-F]{16}\.[\w.]+")
 _NUMBER = re.compile(r"[1-9]\d{0,18}")
 
 Start: TypeAlias = Position | str

@@ -25,6 +25,7 @@ def test_names_of_options_have_any_case() -> None:
         ("1795224774.9", Position(ClusterTime(1795224774, 9))),
         ("2026-11-29T12:00:00Z", Position(ClusterTime(1795953600, 0))),
         ("6B00F4C600000009.40000000000002", Position(ClusterTime(1795224774, 9), "00000002")),
+        ("6B00F4C600000009.40000000000002.0001", Position(ClusterTime(1795224774, 9), "00000002.0001")),
     ],
 )
 def test_a_start_is_a_time_or_a_place(start: str, place: Position) -> None:
@@ -45,6 +46,7 @@ def test_a_start_is_the_beginning_or_the_newest_watermark() -> None:
         (_PATH | {"table": "shop.a"}, r"table: is no option of this source \(do you mean tables\?\)"),
         (_PATH | {"start": "yesterday"}, "start: found 'yesterday'; write earliest, newest"),
         (_PATH | {"start": "2026-11-29T12:00:00"}, "start: found"),
+        (_PATH | {"start": "6B00F4C600000009.40"}, "start: found"),
         (_PATH | {"ddl": "rows"}, "ddl: found 'rows'; allowed are column, stop"),
         (_PATH | {"maxRowsPerTrigger": "0"}, "maxRowsPerTrigger: found '0'; write a whole number of 1 or more"),
     ],
