@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pymongo.write_concern import WriteConcern
+
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.errors import DdlRefused, InvariantError, RowRejected, TargetOccupied
@@ -43,6 +45,9 @@ from sluice_client.feed_reader import Copied, CopyBegins, DdlMessage, FeedReader
 
 _ROWS, _BYTES = 2_000, 16 << 20
 _FOREVER = 3600.0
+_MAJORITY = WriteConcern(w="majority")
+_EMPTY = "sluice.empty"
+"""Of a table's database: what takes the table's place."""
 _TYPES: Mapping[str, RowType] = {
     "i": RowType.INSERT,
     "u": RowType.UPDATE,
@@ -216,9 +221,16 @@ class MongoReplica:
             raise
 
     def _empty(self, name: TableName) -> None:
+        """Servers before 5.0 delete nothing from a capped table: an empty one takes its place. Its indexes wait."""
+        database = self._client.get_database(name.db, write_concern=_MAJORITY)
         with translated(f"emptying {name}"):
-            deletes = [{"q": {}, "limit": 0}]
-            self._client[name.db].command({"delete": name.coll, "deletes": deletes, "writeConcern": {"w": "majority"}})
+            options = next(database.list_collections(filter={"name": name.coll}), {}).get("options", {})
+            if not options.get("capped"):
+                database[name.coll].delete_many({})
+                return
+            database.drop_collection(_EMPTY)
+            database.command({"create": _EMPTY, **options, "writeConcern": _MAJORITY.document})
+            database[_EMPTY].rename(name.coll, dropTarget=True)
 
     def _planned(self, shown: Shown) -> tuple[DownstreamDdl, ...]:
         """What is to be done. The replica's own knowledge is afterwards as if it was done."""

@@ -211,6 +211,29 @@ def test_the_indexes_of_a_copy_anew_that_was_interrupted_at_once_wait_for_its_en
     assert set(found[1]) == {"_id_", "u_1"}
 
 
+def test_a_capped_table_is_emptied_too(
+    tmp_path: Path, target_uri: str, target_client: Client, emptied: Callable[[], None]
+) -> None:
+    """Servers before 5.0 delete nothing from it."""
+    options = Document.of({"capped": True, "size": 4096, "validationAction": "warn"})
+    messages, begun = filed(f"file://{tmp_path}"), (replace(_BEGUN[0], options=options), named("a"))
+    messages.claim(begun)
+    messages.copy(100, 102, [{"_id": 1, "u": 1}], tables=(begun,))
+    messages.mark(103)
+    _read(messages, target_uri)
+    messages.ddl.emptied(A, named("a"), moment(110))
+    messages.copy(110, 112, [{"_id": 2, "u": 1}], tables=(begun,))
+    messages.copied(110, 113)
+    messages.mark(115)
+    _read(messages, target_uri)
+    found = state(target_client)
+    assert list(found) == ["a"]
+    assert found["a"][0] == [{"_id": 2, "u": 1}]
+    assert set(found["a"][1]) == {"_id_", "u_1"}
+    [table] = target_client["shop"].command("listCollections")["cursor"]["firstBatch"]
+    assert table["options"] == options.decode()
+
+
 def test_what_ddl_says_of_indexes_during_a_copy_waits_for_its_end(
     tmp_path: Path, target_uri: str, target_client: Client, emptied: Callable[[], None]
 ) -> None:
