@@ -83,7 +83,7 @@ class MongoReplica:
         place = self._stored.place
         self._copying = set(place.copying)
         for shown in self._reader.skim(place.mark, place.reading):
-            self._planned(shown)
+            self._pass_over(shown)
         if place.round is not None:
             self._again = self._run()
             self._follow(place.round)
@@ -122,7 +122,7 @@ class MongoReplica:
                 if shown.rank is Rank.EMPTIED:
                     self._late_of_none(shown.table)
                 if shown.rank is not Rank.ROW:
-                    self._planned(shown)
+                    self._pass_over(shown)
             case StoredMessage() if reached and shown.rank is Rank.ROW:
                 self._add(shown)
             case CopyBegins() if passed:
@@ -131,6 +131,11 @@ class MongoReplica:
                 self._catch_up()
                 return False
         return True
+
+    def _pass_over(self, shown: Shown) -> None:
+        """It is done. Which copies are not complete, the place says: a table that ends here may have come back, and be copied."""
+        self._planned(shown)
+        self._copying = set(self._stored.place.copying)
 
     def _late_of_none(self, table: str) -> None:
         """Another copy of the table begins: the end of the one before says nothing about it."""

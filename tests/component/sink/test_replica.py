@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,34 @@ def test_the_indexes_of_a_copy_anew_that_was_interrupted_at_once_wait_for_its_en
     found = state(target_client)["a"]
     assert found[0] == [{"_id": 1, "u": 1}, {"_id": 2, "u": 2}]
     assert set(found[1]) == {"_id_", "u_1"}
+
+
+def test_a_reader_that_goes_on_knows_the_copy_of_a_table_that_has_come_back(
+    tmp_path: Path, target_uri: str, target_client: Client, emptied: Callable[[], None], death: Death
+) -> None:
+    """Its former life ended before the reader's mark, or in the round that is read again."""
+    back = _schema("a", moment(120))
+    for steps in count(1, 4):
+        emptied()
+        messages = filed(f"file://{tmp_path}/{steps}")
+        messages.claim(_BEGUN)
+        messages.copy(100, 102, [{"_id": 1, "u": 1}], tables=(_BEGUN,))
+        messages.copied(100, 105)
+        messages.mark(106)
+        _read(messages, target_uri)
+        messages.apply(DropTables(names=(named("a"),)), DdlType.DROP, 110)
+        messages.copy(120, 122, [{"_id": 1, "u": 1}, {"_id": 2, "u": 1}], until=ClusterTime(129, 1), tables=(back,))
+        messages.mark(125)
+        died = death.ends(partial(_read, messages, target_uri), steps)
+        messages.window(120, 130, [changed(_UPDATE, A, 128, n, n, u=n) for n in (1, 2, 3)], back)
+        messages.copied(120, 130)
+        messages.mark(130)
+        _read(messages, target_uri)
+        rows, indexes = state(target_client)["a"]
+        assert rows == [{"_id": 1, "u": 1}, {"_id": 2, "u": 2}], f"killed after {steps} steps"
+        assert set(indexes) == {"_id_", "u_1"}, f"killed after {steps} steps"
+        if not died:
+            return
 
 
 def test_a_capped_table_is_emptied_too(

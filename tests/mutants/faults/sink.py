@@ -509,4 +509,10 @@ SINK = (
         "",
         tests=("tests/component/sink/test_replica.py",),
     ),
+    Fault(
+        "a replica that goes on forgets the copy of a table that has come back",
+        "        self._copying = set(self._stored.place.copying)\n",
+        "",
+        tests=("tests/component/sink/test_replica.py",),
+    ),
 )
