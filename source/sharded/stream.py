@@ -102,7 +102,8 @@ class ClusterStream:
         self._rows_only: set[ClusterTime] = set()
         """Undecided prepares without a command, and without an entry before them."""
         self._stride = Stride()
-        self._at_end = False
+        self._majority_ts = start_ts
+        """Of the member, before the last poll."""
         self._session: ClientSession | None = None
         self._majority_watch = MajorityWatch(client, of="the config servers" if config else f"shard {name}")
         self.stalled: SourceMajorityStalled | None = None
@@ -125,7 +126,7 @@ class ClusterStream:
     @property
     def caught_up(self) -> bool:
         """Whether it has read up to where the member's majority was before the last poll, or beyond."""
-        return self._whole and self._at_end
+        return self._whole and self._majority_ts < self._read_ts
 
     @property
     def _whole(self) -> bool:
@@ -143,22 +144,27 @@ class ClusterStream:
         self._waiting_ts = None
 
     def poll(self) -> list[Unit]:
-        """What was read in one stride, in the order of the entries. Raises `SourceUnavailable` if the member is behind: poll again."""
+        """What was read in one stride, in the order of the entries. Raises `SourceUnavailable` if the member is behind: poll again.
+
+        A stride that takes the server too long is no error, unless it could not be shorter.
+        """
         with translated(f"reading the oplog of {self.name}"):
             if self._listed_ts is None:
                 self._listed_ts = self._list_prepared()
-            majority_ts = self._majority()
-            self.stalled = self._majority_watch.look_at(majority_ts)
-            end_ts = self._stride.end_of(self._read_ts, majority_ts.next())
-            self._at_end = end_ts > majority_ts
+            self._majority_ts = self._majority()
+            self.stalled = self._majority_watch.look_at(self._majority_ts)
+            end_ts = self._stride.end_of(self._read_ts, self._majority_ts.next())
             if end_ts <= self._read_ts:
                 return []
             began = time.monotonic()
             try:
                 found, seen = self._read(end_ts)
             except ExecutionTimeout:
-                self._stride = self._stride.given_up()
-                raise
+                shorter = self._stride.given_up()
+                if shorter == self._stride:
+                    raise
+                self._stride = shorter
+                return []
             self._stride = self._stride.after(time.monotonic() - began)
             for entry in seen:
                 self.prepares.take(entry)
@@ -322,19 +328,22 @@ def wait_for_start(stream: ClusterStream) -> None:
 
 
 def caught_up(stream: ClusterStream) -> list[Unit]:
-    """From its start up to a majority point of now, so that the reading of a catalog before this call is not newer."""
+    """From its start up to a majority point of now, so that the reading of a catalog before this call is not newer.
+
+    That may take minutes, and another opening would begin again: it gives up only while no poll is answered.
+    """
     units: list[Unit] = []
     give_up_at = time.monotonic() + _PATIENCE_SECONDS
-    while True:
+    while not stream.caught_up:
         try:
             units += stream.poll()
         except SourceUnavailable:
             if time.monotonic() > give_up_at:
                 raise
             time.sleep(_LOOK_AGAIN_SECONDS)
-            continue
-        if stream.caught_up:
-            return units
+        else:
+            give_up_at = time.monotonic() + _PATIENCE_SECONDS
+    return units
 
 
 def operations_of(units: Iterable[Unit]) -> list[Operation]:

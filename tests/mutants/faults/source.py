@@ -216,6 +216,12 @@ SOURCE = (
         tests=("tests/unit/source/sharded/test_stream.py",),
     ),
     Fault(
+        "the opening of a cluster's stream ends at the first error after a minute",
+        "            time.sleep(_LOOK_AGAIN_SECONDS)\n        else:\n            give_up_at = time.monotonic() + _PATIENCE_SECONDS\n",
+        "            time.sleep(_LOOK_AGAIN_SECONDS)\n",
+        tests=("tests/unit/source/sharded/test_stream.py",),
+    ),
+    Fault(
         "a stalled majority of the source is not told",
         "elif now - self._behind_since >= _BEHIND_FOR and self._trouble is None:",
         "elif now - self._behind_since >= _BEHIND_FOR and self._trouble is not None:",

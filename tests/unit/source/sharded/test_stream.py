@@ -7,12 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pymongo.errors import ExecutionTimeout
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SourceUnavailable
 from source.connection import HELLO
 from source.sharded import stream
-from source.sharded.stream import ClusterStream
+from source.sharded.stream import ClusterStream, caught_up
 
 
 def at(increment: int) -> ClusterTime:
@@ -20,12 +21,17 @@ def at(increment: int) -> ClusterTime:
 
 
 class Shard:
-    """A member with one prepared transaction, of the time 3. `elects`: another member answers after the list."""
+    """A member with one prepared transaction, of the time 3. `elects`: another member answers after the list.
+
+    Each read takes 30 s. `failures`: what the next reads end with, None if they are answered.
+    """
 
     def __init__(self) -> None:
         self.majority_ts = at(9)
         self.member = "one"
         self.elects = False
+        self.now = 0.0
+        self.failures: list[Exception | None] = []
 
     def answer(self, _: object, db: str, command: Mapping[str, Any], **__: object) -> dict[str, Any]:
         assert (db, list(command)) == ("admin", [HELLO])
@@ -38,13 +44,21 @@ class Shard:
         return [prepared]
 
     def entries(self, *_: object) -> Generator[list[bytes], None, None]:
+        self.now += 30.0
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is not None:
+            raise failure
         yield []
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
 
 
 @pytest.fixture
 def shard(monkeypatch: pytest.MonkeyPatch) -> Shard:
-    """In place of a server's: nothing follows in its oplog."""
+    """In place of a server's: nothing follows in its oplog. Its clock is the stream's: no test can read for minutes."""
     shard = Shard()
+    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: shard.now, sleep=shard.wait))
     monkeypatch.setattr(stream, "read_command", shard.answer)
     monkeypatch.setattr(stream, "config_documents", shard.listed)
     monkeypatch.setattr(stream, "member_read", lambda _: shard.member)
@@ -79,3 +93,43 @@ def test_a_member_that_has_not_reached_the_start_is_not_listed(shard: Shard) -> 
         began().poll()
     shard.majority_ts = at(4)
     began().poll()
+
+
+TOO_SLOW = ExecutionTimeout("operation exceeded time limit", 50)
+
+
+def test_a_stride_that_takes_the_server_too_long_is_read_again_in_part(shard: Shard) -> None:
+    shard.failures = [TOO_SLOW]
+    stream = began()
+    assert stream.poll() == []
+    assert (stream.caught_up, stream.point.read_ts) == (False, at(5)), "it has read nothing"
+    stream.poll()
+    assert (stream.caught_up, stream.point.read_ts) == (True, at(10))
+
+
+def test_a_read_that_takes_too_long_and_cannot_be_shorter_is_an_error(shard: Shard) -> None:
+    shard.failures = [TOO_SLOW, TOO_SLOW]
+    stream = began()
+    assert stream.poll() == [], "a shorter one is tried"
+    with pytest.raises(SourceUnavailable, match="exceeded time limit"):
+        stream.poll()
+
+
+def test_a_stream_that_reads_on_is_waited_for_however_long(shard: Shard) -> None:
+    """An election after minutes of reading would otherwise discard all of it, and another opening would need as long again."""
+    shard.majority_ts = ClusterTime(130, 1)
+    election = SourceUnavailable("the shard elects a primary")
+    shard.failures = [None, election, TOO_SLOW, None, election, None, election]
+    stream = began()
+    caught_up(stream)
+    assert shard.failures == []
+    assert stream.point.read_ts == ClusterTime(130, 2)
+    assert shard.now > 200
+
+
+def test_a_stream_that_does_not_read_on_is_given_up(shard: Shard) -> None:
+    shard.failures = [None, *[SourceUnavailable("no primary")] * 9]
+    shard.majority_ts = ClusterTime(130, 1)
+    with pytest.raises(SourceUnavailable, match="no primary"):
+        caught_up(began())
+    assert 60 < shard.now < 150
