@@ -62,7 +62,7 @@ class ShardedHistory:
         for name in before.shards.keys() & self.shards.keys():
             then, now = before.shards[name], self.shards[name]
             if not then.gone:
-                shards[name] = replace(now, since_ts=then.since_ts or now.since_ts)
+                shards[name] = replace(now, since_ts=now.since_ts or then.since_ts)
             elif now.until_ts is not None and now.until_ts == then.until_ts:
                 shards[name] = then
         return replace(self, seconds=max(self.seconds, before.seconds), shards=shards)

@@ -65,6 +65,7 @@ class ClusterClients:
         """`capture`: None reads the primaries, for reads that must be as new as every acknowledged write."""
         self._uri, self._app_name, self._capture = uri, app_name, capture
         self._clients: dict[str, Client] = {CONFIG: connect(uri, app_name=app_name, capture=capture)}
+        """Those of shards by their hosts."""
         self._hosts: dict[str, str] = {}
         self._gone_after = gone_after if gone_after is not None else GONE_AFTER
         self._silent_since: dict[str, float] = {}
@@ -136,17 +137,17 @@ class ClusterClients:
         return {CONFIG: self.config, **{name: self.of(name, host) for name, host in hosts.items()}}
 
     def host(self, shard: str) -> str:
-        """Of a shard that was connected."""
+        """Of a shard that was connected. The newest: it may get other members, or be removed and added again."""
         return self._hosts[shard]
 
-    def of(self, stream: str, host: str = "") -> Client:
-        """The client of a stream. `host`: needed the first time."""
+    def of(self, shard: str, host: str = "") -> Client:
+        """The client of a shard. `host`: needed the first time. Those of its former hosts stay open, as other threads may read there."""
         with self._lock:
-            if stream not in self._clients:
-                self._hosts[stream] = host or self._hosts[stream]
-                uri = shard_uri(self._uri, self._hosts[stream])
-                self._clients[stream] = connect(uri, app_name=self._app_name, capture=self._capture)
-            return self._clients[stream]
+            host = self._hosts[shard] = host or self._hosts[shard]
+            if host not in self._clients:
+                uri = shard_uri(self._uri, host)
+                self._clients[host] = connect(uri, app_name=self._app_name, capture=self._capture)
+            return self._clients[host]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,6 +157,7 @@ class ClusterOpening:
                     shard = str(document_id(operation))
                     hosts[shard] = self._former_host(shard, unit.ts, start_ts)
                 if operation["ns"] == str(SHARDS) and operation["op"] == "i":
+                    _refuse_another(str(operation["o"]["_id"]), unit.ts, self._roster.removed, start_ts)
                     hosts.pop(operation["o"]["_id"], None)
         return {name: host for name, host in hosts.items() if name not in self._roster.gone}
 
@@ -175,6 +176,17 @@ class ClusterOpening:
             self._roster.gone_before(shard, host, removed_ts)
             log.warning("shard_gone", shard=shard, removed=str(removed_ts), reason=str(silence.error))
         return host
+
+
+def _refuse_another(
+    shard: str, added_ts: ClusterTime, removed: Mapping[str, ClusterTime], from_ts: ClusterTime
+) -> None:
+    """A history has one shard of a name."""
+    if shard in removed:
+        raise HistoryLost(
+            f"{_removed(shard, removed[shard], from_ts)}, and another one was added under its name at {added_ts}; remove the changefeed and create "
+            "it again with a new initial copy"
+        )
 
 
 def _removed(shard: str, removed_ts: ClusterTime, from_ts: ClusterTime) -> str:

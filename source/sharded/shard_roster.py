@@ -56,7 +56,14 @@ class ShardRoster:
         elif operation["op"] == "d":
             self.removed[str(document_id(operation))] = ts
 
+    def removed_before(self, shard: str) -> bool:
+        """Of a shard that was added: whether there was one of its name."""
+        return shard in self.removed and self.removed[shard] < self.added[shard].ts
+
     def arrives(self, shard: str, had: ArrivingShard) -> None:
+        if self.removed_before(shard):
+            del self.removed[shard]
+            self.gone.discard(shard)
         self._since[shard] = self.added.pop(shard).ts
         self._arriving[shard] = had
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 import structlog
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import RetryableError, SluiceError
+from changefeed.errors import RetryableError, SluiceError, SourceUnavailable
 from changefeed.position import Position
 from changefeed.sharded_history import ShardedHistory
 from changefeed.table import TableId
@@ -174,7 +174,12 @@ class ClusterWatch:
             except RetryableError:
                 continue
             why = f"shard {shard} was removed at {removed_ts}, but its history from {stream.point.complete_ts} on is needed"
-            if silence is not None and not silence.over:
+            if shard in self._roster.added and self._roster.removed_before(shard):
+                trouble[shard] = SourceUnavailable(
+                    f"{why}, and it does not answer: {trouble[shard]}; start it again beside the one that was added under its name, or remove the "
+                    "changefeed and create it again with a new initial copy"
+                )
+            elif silence is not None and not silence.over:
                 trouble[shard] = silence.told(why)
             elif silence is not None:
                 pending = [each for unit in in_order(self._pending) for each in unit.operations]
@@ -255,9 +260,14 @@ class ClusterWatch:
             self._roster.left(shard, self._clients.host(shard), at.ts)
 
     def _admit(self) -> dict[str, RetryableError]:
-        """Begins to read shards from the time at which they were added. Until then `resolved` stays below it."""
+        """Begins to read shards from the time at which they were added. Until then `resolved` stays below it.
+
+        A former one of its name is read up to its removal first.
+        """
         trouble: dict[str, RetryableError] = {}
         for shard, added in list(self._roster.added.items()):
+            if shard in self._streams and self._roster.removed_before(shard):
+                continue
             try:
                 self._pending += self._opening.admit(shard, added)
             except RetryableError as error:

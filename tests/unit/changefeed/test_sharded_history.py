@@ -37,6 +37,8 @@ def test_what_an_earlier_watch_saw_is_kept_for_windows_that_are_not_read_yet() -
     assert now.shards["sb"].until_ts == at(90)
     again = history(0, sc=ShardHistory(host="sc/c")).after(now)
     assert again.shards["sc"].since_ts == at(95)
+    second = history(0, sc=ShardHistory(host="sc/other", since_ts=at(99))).after(now)
+    assert second.shards["sc"].since_ts == at(99), "it was added again"
 
 
 commits = st.lists(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from changefeed.errors import SourceUnavailable
+from changefeed.errors import HistoryLost, SourceUnavailable
 from changefeed.event import DdlEvent, DdlType
 from changefeed.position import Position, Window
 from changefeed.sharded_history import ShardedHistory, opened
@@ -142,6 +143,48 @@ def test_what_only_a_shard_had_that_is_gone_for_good_is_left_out_after_a_while(
         assert left.may_have(*table(clients, ORDERS))
         assert not left.may_have(*table(clients, NOTES))
         assert not ShardedSource(clients).left_tables(shard, former.until_ts).may_have(*table(clients, ORDERS))
+
+
+def test_a_shard_that_is_added_again_under_its_name_is_read_where_it_is_now(cluster: ShardedCluster) -> None:
+    """On other hosts. What its first life had is not read any more: whoever begins before its end is told."""
+    with cluster.router() as router, closing(ClusterClients(cluster.config.uri)) as clients:
+        cluster.add_shard("again")
+        start = Position(reach_newest(clients).next())
+        watch = ShardedSource(clients).open_watch(start)
+        assert followed(watch, clients)[1].shards["again"].host == where(cluster, "again")
+        cluster.drain_shard("again")
+        assert followed(watch, clients)[1].shards["again"].until_ts is not None
+
+        first = cluster.shards.pop("again")
+        first.stop()
+        for member in first.members:
+            shutil.rmtree(member.directory)
+        cluster.add_shard("again")
+        ddl = ClusterDdl(router)
+        router.forget("again")
+        ddl.move(ORDERS, {"_id": 0}, "again")
+        router.refresh()
+        router.update(ORDERS, {"_id": 1}, {"$set": {"again": 1}}, upsert=True, writeConcern=MAJORITY)
+        ddl.create_index(ORDERS, {"again": 1})
+        events, history = followed(watch, clients)
+        assert [(event.type, str(event.table)) for event in events] == [(DdlType.CREATE_INDEXES, ORDERS)]
+        second = history.shards["again"]
+        assert (second.host, second.until_ts) == (where(cluster, "again"), None)
+        assert second.since_ts is not None
+        assert updated(clients, history, Window(Position(second.since_ts), Position(history.resolved_ts))) == 1
+        watch.close()
+
+        too_old = ShardedSource(clients).open_watch(start)
+        with pytest.raises(HistoryLost, match=r"shard again was removed at .* another one was added under its name"):
+            too_old.poll()
+        too_old.close()
+        ddl.move(ORDERS, {"_id": 0}, "sa", wait_for_delete=True)
+        cluster.remove_shard("again")
+
+
+def where(cluster: ShardedCluster, shard: str) -> str:
+    """As config.shards has it."""
+    return f"{shard}/{','.join(cluster.shards[shard].addresses)}"
 
 
 @pytest.mark.soak

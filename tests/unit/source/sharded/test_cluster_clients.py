@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from changefeed.errors import SourceUnsupported
-from source.sharded.cluster_clients import shard_uri
+from source.sharded.cluster_clients import ClusterClients, shard_uri
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,15 @@ def test_options_and_credentials_are_those_of_the_config_servers(source: str, ex
 def test_a_host_without_a_set_is_refused() -> None:
     with pytest.raises(SourceUnsupported, match="'db1:1'"):
         shard_uri("mongodb://cfg1/", "db1:1")
+
+
+def test_a_shard_is_read_at_its_newest_hosts() -> None:
+    """One that was removed may be added again under its name on other hosts. Who still reads the former ones is not disturbed."""
+    with closing(ClusterClients("mongodb://127.0.0.1:1/?connect=false")) as clients:
+        before = clients.of("sa", "sa/127.0.0.1:2")
+        assert clients.of("sa") is before
+        now = clients.of("sa", "sa/127.0.0.1:3")
+        assert now is not before
+        assert clients.of("sa") is now
+        assert clients.host("sa") == "sa/127.0.0.1:3"
+        assert clients.of("sa", "sa/127.0.0.1:2") is before, "it stays open"

@@ -109,3 +109,20 @@ def test_what_the_watch_leaves_out_is_not_taken_before_its_tables_are_stopped() 
 
 def test_a_shard_that_is_known_to_be_gone_is_not_looked_at_again() -> None:
     assert look(Former(silent(0)), ALL, published=history(gone=True)) == Loss()
+
+
+def test_tables_that_need_a_shard_are_lost_before_another_one_takes_its_name() -> None:
+    """A history has one shard of a name: with that of the second life they would pass over the rows of the first."""
+    again = history()
+    sc = ShardHistory(host="sc/other", since_ts=ClusterTime(125, 0))
+    again = ShardedHistory(resolved_ts=again.resolved_ts, shards={**again.shards, "sc": sc})
+    source = Former()
+    loss = look(source, ALL, shown=again)
+    assert source.asked_ts == ClusterTime(90, 0)
+    assert loss.lost.keys() == {THERE}
+    assert "was removed at 120.5 and another one was added under its name" in str(loss.lost[THERE])
+    assert (loss.hold, loss.gone) == (True, set())
+    assert look(source, {NEVER: ALL[NEVER], AHEAD: ALL[AHEAD]}, shown=again) == Loss()
+    begins = look(source, {THERE: table("there", THERE, 110, there=False)}, shown=again, published=history(gone=True))
+    assert begins.begin_lost.keys() == {THERE}
+    assert begins.hold, "with the second life it would begin as if nothing were lost"
