@@ -35,6 +35,7 @@ ten seconds. If a row or a DDL waits on sa, cfg and sb are nudged to 105.2: they
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -120,6 +121,10 @@ class Prepares:
     @property
     def oldest_ts(self) -> ClusterTime | None:
         return min(self._open.values(), default=None)
+
+    @property
+    def undecided(self) -> AbstractSet[TransactionKey]:
+        return self._open.keys()
 
     def until(self, end_ts: ClusterTime) -> ClusterTime:
         """Where a reader of effective times below `end_ts` has found every commit. `end_ts` is or was resolved."""

@@ -37,10 +37,12 @@ from source.sharded.effective_order import (
     Operation,
     Prepares,
     StreamPoint,
+    TransactionKey,
     Unit,
     commit_ts,
     digits_of,
     effective_ts,
+    key_of_entry,
     transaction_key,
 )
 from source.sharded.tables.cluster_state import CHUNKS, COLLECTIONS, COORDINATORS, DATABASES, SHARDS
@@ -99,8 +101,8 @@ class ClusterStream:
         self._waiting_ts: ClusterTime | None = None
         self._listed_ts: ClusterTime | None = None
         """Where the member's majority point was after its prepared transactions were listed: only beyond it is the list whole."""
-        self._rows_only: set[ClusterTime] = set()
-        """Undecided prepares without a command, and without an entry before them."""
+        self._rows_only: set[TransactionKey] = set()
+        """Undecided transactions that are one entry, without a command."""
         self._stride = Stride()
         self._majority_ts = start_ts
         """Of the member, before the last poll."""
@@ -168,6 +170,7 @@ class ClusterStream:
             self._stride = self._stride.after(time.monotonic() - began)
             for entry in seen:
                 self.prepares.take(entry)
+            self._rows_only &= self.prepares.undecided
             self._read_ts = end_ts
             return found
 
@@ -278,10 +281,9 @@ class ClusterStream:
             return (entry,)
         command = CommandEntry.of(raw)
         if not command.visible:
-            self._note_prepare(command, o)
+            self._note_prepare(command, entry)
             return ()
-        if command.previous_ts in self._rows_only:
-            self._rows_only.discard(command.previous_ts)
+        if key_of_entry(entry) in self._rows_only:
             return ()
         found: list[Operation] = []
         for part in parts(self._part_at, command):
@@ -291,12 +293,12 @@ class ClusterStream:
                 found += self._applied(decoded, decoded.get("fromMigrate", False))
         return tuple(found)
 
-    def _note_prepare(self, command: CommandEntry, o: Mapping[str, Any]) -> None:
-        operations = o.get("applyOps", ())
-        if command.previous_ts is None and not any(
-            each["op"] == "c" or self._matters(each["ns"]) for each in operations
-        ):
-            self._rows_only.add(command.ts)
+    def _note_prepare(self, command: CommandEntry, entry: Operation) -> None:
+        key, o = key_of_entry(entry), entry["o"]
+        if key is None or command.previous_ts is not None or not o.get("prepare"):
+            return
+        if not any(each["op"] == "c" or self._matters(each["ns"]) for each in o["applyOps"]):
+            self._rows_only.add(key)
 
     def _part_at(self, ts: ClusterTime, projection: Mapping[str, object] | None) -> bytes:
         return entry_at(self._client, ts, projection if projection is not None else _WITHOUT_ROWS)

@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import bson
 import pytest
 from pymongo.errors import ExecutionTimeout
 
@@ -32,6 +33,7 @@ class Shard:
         self.elects = False
         self.now = 0.0
         self.failures: list[Exception | None] = []
+        self.history: dict[ClusterTime, dict[str, Any]] = {}
 
     def answer(self, _: object, db: str, command: Mapping[str, Any], **__: object) -> dict[str, Any]:
         assert (db, list(command)) == ("admin", [HELLO])
@@ -43,12 +45,20 @@ class Shard:
         self.member = "two" if self.elects else self.member
         return [prepared]
 
-    def entries(self, *_: object) -> Generator[list[bytes], None, None]:
+    def entries(
+        self, _: object, start_ts: ClusterTime, end_ts: ClusterTime, *__: object
+    ) -> Generator[list[bytes], None, None]:
         self.now += 30.0
         failure = self.failures.pop(0) if self.failures else None
         if failure is not None:
             raise failure
-        yield []
+        found = sorted((ts, entry) for ts, entry in self.history.items() if start_ts <= ts < end_ts)
+        yield [bson.encode({"ts": ts.to_bson(), "op": "c", "ns": "admin.$cmd", **entry}) for ts, entry in found]
+
+    def transaction(self, number: int, ts: ClusterTime, after_ts: ClusterTime | None = None, **o: Any) -> None:
+        """An entry of it."""
+        before = {"prevOpTime": {"ts": (after_ts or ClusterTime(0, 0)).to_bson(), "t": 1}}
+        self.history[ts] = {"lsid": {"id": 7}, "txnNumber": number, "o": o, **before}
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -56,7 +66,7 @@ class Shard:
 
 @pytest.fixture
 def shard(monkeypatch: pytest.MonkeyPatch) -> Shard:
-    """In place of a server's: nothing follows in its oplog. Its clock is the stream's: no test can read for minutes."""
+    """In place of a server's. Its clock is the stream's: no test can read for minutes."""
     shard = Shard()
     monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: shard.now, sleep=shard.wait))
     monkeypatch.setattr(stream, "read_command", shard.answer)
@@ -133,3 +143,31 @@ def test_a_stream_that_does_not_read_on_is_given_up(shard: Shard) -> None:
     with pytest.raises(SourceUnavailable, match="no primary"):
         caught_up(began())
     assert 60 < shard.now < 150
+
+
+def test_a_transaction_that_is_decided_is_forgotten(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream of an owner lives for months. One of rows only is not read again when it commits."""
+    monkeypatch.setattr(stream, "entry_at", lambda *_: pytest.fail("expected no part to be read"))
+    row = {"op": "i", "ns": "shop.orders"}
+    decisions = {20: "commitTransaction", 21: "abortTransaction"}
+    for number, decision in decisions.items():
+        shard.transaction(number, at(number), applyOps=[row], prepare=True)
+        shard.transaction(number, at(number + 10), at(number), **{decision: 1})
+    reader = began()
+    for majority in (25, 35):
+        shard.majority_ts = at(majority)
+        assert reader.poll() == []
+        assert len(reader._rows_only) == (2 if majority == 25 else 0)
+
+
+def test_a_transaction_with_a_command_is_read_when_it_commits(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = {"op": "c", "ns": "shop.$cmd", "o": {"create": "orders"}}
+    shard.transaction(20, at(20), applyOps=[create], prepare=True)
+    shard.transaction(20, at(30), at(20), commitTransaction=1, commitTimestamp=at(22).to_bson())
+    monkeypatch.setattr(
+        stream, "entry_at", lambda _, ts, __: bson.encode({"ts": ts.to_bson(), "op": "c", **shard.history[ts]})
+    )
+    shard.majority_ts = at(35)
+    [unit] = began().poll()
+    assert unit.ts == at(22)
+    assert [dict(each["o"]) for each in unit.operations] == [{"create": "orders"}]
