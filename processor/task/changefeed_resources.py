@@ -13,6 +13,7 @@ from changefeed.event import RowType
 from changefeed.records.requests import ChangefeedInfo
 from changefeed.table import TableId, TableName, TableSchema
 from credentials.clients import Closable
+from credentials.secret_files import SecretFiles
 from credentials.secrets import hash_key
 from processor.lanes.lanes import LaneJob
 from processor.task.job import JobContext, JobSpec
@@ -44,6 +45,8 @@ class Ends:
 
 
 class ChangefeedResources:
+    """Nothing that they keep may refer to them: a worker collects no cycles of what it keeps (`worker_resources.py`)."""
+
     def __init__(
         self, context: JobContext, ends: Ends, permit: Permit, turns: Turns, asked: Callable[[], ChangefeedInfo]
     ) -> None:
@@ -65,7 +68,7 @@ class ChangefeedResources:
             context.schemas.by_uuid(),
             replace(reading, whole_keys=self.sink.whole_keys, about=self.sink.every_change),
         )
-        columns_of = cache(self._columns_of)
+        columns_of = cache(partial(_shown_columns, configuration, context.secret_files))
         self.mounter = Mounter(
             context.schemas,
             configuration.routes.target,
@@ -88,9 +91,11 @@ class ChangefeedResources:
         self.writer = self.sink.writer(self._terms)
         self.folds = not self.sink.every_change
 
-    def _columns_of(self, name: TableName) -> Columns | None:
-        key_of = partial(hash_key, files=self.context.secret_files)
-        return columns_of(self.context.configuration.columns_of(name), key_of)
+    def close(self) -> None:
+        """No task may use them any more. What `ends` has stays open, as others use it, too."""
+        self.writer.close()
+        for bucket in self._buckets.values():
+            bucket.close()
 
     @cached_property
     def rows_with_images(self) -> RowCapture:
@@ -174,3 +179,7 @@ class ChangefeedResources:
     def _shared(self, table: TargetTable) -> bool:
         """Whether other tables of the source may have its name downstream, too."""
         return self.context.configuration.routes.may_share(table.source)
+
+
+def _shown_columns(configuration: Configuration, files: SecretFiles, name: TableName) -> Columns | None:
+    return columns_of(configuration.columns_of(name), partial(hash_key, files=files))

@@ -163,6 +163,13 @@ class SharedBucket:
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
+    def close(self) -> None:
+        """May be called twice."""
+        with self._lock:
+            file, self._file = self._file, None
+            if file is not None:
+                os.close(file)
+
 
 def _opened(name: str, directory: Path) -> int | None:
     """In a directory that nobody else can write to. Files of parents that are gone are removed."""

@@ -156,7 +156,7 @@ def wired(cluster: Cluster, *, batch_changes: int) -> Iterator[None]:
         (sink.mongodb.rows.write_run, "FIRST", 1),
         (sink.mongodb.mongo_sink, "connect", target),
         (processor.task.worker_resources, "EtcdClient", lambda _: cluster.line()),
-        (processor.task.worker_resources, "_make_lasting", lambda: None),
+        (processor.task.worker_resources, "_make_lasting", lambda **_: None),
         (processor.task.worker_resources, "StallWatch", lambda: SimpleNamespace(task=lambda _: nullcontext())),
         (processor.task.changefeed_resources, "SharedBucket", SimulatedBucket),
         (processor.task.window_task, "worker_resources", resources_by_process),
@@ -202,3 +202,6 @@ class SimulatedBucket:
         now = substitutes.monotonic()
         self._bucket, wait = self._bucket.told(share, told_at, now).take(cost_seconds, now)
         return wait
+
+    def close(self) -> None:
+        """It has no file."""

@@ -160,6 +160,9 @@ class SideBySide:
         finally:
             beside.exception()
 
+    def close(self) -> None:
+        self._beside.shutdown()
+
 
 def halves(batches: Sequence[Batch]) -> tuple[_Line, _Line]:
     """The tables in two parts of about the same number of changes; the second is empty if there is one table."""

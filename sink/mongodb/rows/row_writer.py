@@ -32,6 +32,21 @@ class RowWriterOptions:
     """Whether the source has shards, of which two may have a document of one `_id`."""
 
 
+@dataclass(slots=True)
+class KnownLimits:
+    """The target is asked once."""
+
+    commander: Commander
+    _limits: Limits | None = None
+
+    def __call__(self) -> Limits:
+        if self._limits is None:
+            self.commander.begin()
+            hello = self.commander.send("admin", {"hello": 1}, "hello").document
+            self._limits = Limits.of(hello)
+        return self._limits
+
+
 class MongoRowWriter:
     """`fetch` reads a row at the source, to write a row that has a dead letter, to compare a divergent row and, unless `repairs` is off, to
     repair it.
@@ -55,10 +70,10 @@ class MongoRowWriter:
         self._source = RowsAtSource(
             fetch=None if fetch is None else by_id_alone(fetch), repairs=repairs, several_shards=options.several_shards
         )
-        self._limits: Limits | None = None
+        commander = self._new_commander()
         self._target = TargetLink(
-            commander=self._new_commander(),
-            limits=self._known_limits,
+            commander=commander,
+            limits=KnownLimits(commander),
             sizes=CommandSizes(),
             side_by_side=SideBySide(),
             ahead=RowsAhead(options.compared),
@@ -86,19 +101,12 @@ class MongoRowWriter:
         return self._placing().spreads(table)
 
     def close(self) -> None:
-        self._client.close()
+        """`client` stays open."""
+        self._target.side_by_side.close()
 
     def _placing(self) -> Placing:
-        return Placing(self._target.commander, self._new_commander(), self._known_limits, self._source)
+        return Placing(self._target.commander, self._new_commander(), self._target.limits, self._source)
 
     def _new_commander(self) -> Commander:
         options = self._options
         return Commander(self._client, permit=self._permit, retry_for=options.retry_for, patience=options.patience)
-
-    def _known_limits(self) -> Limits:
-        if self._limits is None:
-            commander = self._target.commander
-            commander.begin()
-            hello = commander.send("admin", {"hello": 1}, "hello").document
-            self._limits = Limits.of(hello)
-        return self._limits

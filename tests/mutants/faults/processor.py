@@ -11,6 +11,12 @@ PROCESSOR = (
         "        layout.repairs(id),\n        layout.assignment(id, node),\n",
     ),
     Fault(
+        "a worker leaves open what it has of an older context",
+        "            before[key].close()\n",
+        "            before[key]\n",
+        tests=("tests/component/processor/task/test_worker_resources.py",),
+    ),
+    Fault(
         "a window of a sink of messages is not committed",
         "            self.commits.window(shared.context, spec, outcome)\n",
         "",

@@ -62,15 +62,15 @@ def test_a_command_waits_for_the_target_to_come_back(own_mongodb: Callable[[str]
 def test_waiting_ends_with_the_error_when_the_target_stays_away(own_mongodb: Callable[[str], MongoDB]) -> None:
     server = own_mongodb("target")
     options = RowWriterOptions(retry_for=_LONG, patience=timedelta(seconds=1))
-    writer = MongoRowWriter(_client(server), permit=lambda: 3.0, options=options)
+    client = _client(server)
+    writer = MongoRowWriter(client, permit=lambda: 3.0, options=options)
     server.kill()
     name = TableName("shop", "rows")
     table = TargetTable(id=TableId("ab" * 16), source=name, name=name)
     key = bson.encode({"_id": 1})
     with pytest.raises(SinkUnavailable, match="cannot be reached"):
         writer.write([RowChange(table, RowType.INSERT, key, key, None, 1, b"82")], replay=False)
-    writer.close()
-    writer.close()
+    client.close()
 
 
 def test_a_target_that_is_slow_is_not_taken_for_one_that_is_away(own_mongodb: Callable[[str], MongoDB]) -> None:

@@ -164,14 +164,14 @@ def test_a_table_is_noted_before_a_row_of_it_is_written_as_the_source_has_it_now
     table = table_of(target_client[database]["rows"])
     read_ts = ClusterTime(POINT.seconds + 30, 2)
     there = bson.encode({"_id": 1, "v": 7})
-    writer = MongoRowWriter(
-        Client(target_uri, event_listeners=[sent]),
-        permit=permit,
-        options=RowWriterOptions(compared=feed),
-        fetch=lambda _: SourceRow(there, read_ts),
-    )
-    result = writer.write([made(table, RowType.UPDATE, 1, update={"updatedFields": {"v": 1}})], replay=False)
-    writer.close()
+    with Client(target_uri, event_listeners=[sent]) as client:
+        writer = MongoRowWriter(
+            client,
+            permit=permit,
+            options=RowWriterOptions(compared=feed),
+            fetch=lambda _: SourceRow(there, read_ts),
+        )
+        result = writer.write([made(table, RowType.UPDATE, 1, update={"updatedFields": {"v": 1}})], replay=False)
     assert result.tally.repaired == 1
     assert target_client[database]["rows"].find_one() == {"_id": 1, "v": 7}
     note = target_client[ROWS_AHEAD.db][ROWS_AHEAD.coll].find_one({"_id": f"{feed}/{table.id}"})

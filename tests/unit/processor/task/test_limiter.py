@@ -133,6 +133,17 @@ def test_older_tasks_follow_the_share_that_the_newest_was_told(tmp_path: Path) -
     assert 3.5 < older.take(1.0, 1.0, 5.0) < 4.1
 
 
+def test_a_closed_bucket_keeps_no_file_open(tmp_path: Path) -> None:
+    def opened() -> int:
+        return len([each for each in Path("/proc/self/fd").iterdir() if str(tmp_path) in os.path.realpath(each)])
+
+    bucket = SharedBucket("f copy", tmp_path)
+    assert opened() == 1
+    bucket.close()
+    bucket.close()
+    assert opened() == 0
+
+
 def test_files_of_parents_that_are_gone_are_removed(tmp_path: Path) -> None:
     old = tmp_path / "999999999-abc"
     old.touch()

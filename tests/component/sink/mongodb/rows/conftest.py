@@ -12,8 +12,8 @@ from tests.component.sink.mongodb.rows.written_rows import Rows, permit
 
 
 @pytest.fixture
-def writer(target_uri: str) -> Iterator[MongoRowWriter]:
-    writer = MongoRowWriter(Client(target_uri), permit=permit)
+def writer(target_client: Client) -> Iterator[MongoRowWriter]:
+    writer = MongoRowWriter(target_client, permit=permit)
     yield writer
     writer.close()
 

@@ -46,17 +46,16 @@ def test_a_row_of_another_spelling_of_its_key_is_repaired_as_the_source_spells_i
 
 
 @pytest.mark.parametrize("count", [20, 200], ids=["joined", "alone"])
-def test_divergence_is_repaired_from_the_source(target: Rows, target_uri: str, count: int) -> None:
+def test_divergence_is_repaired_from_the_source(target: Rows, count: int) -> None:
     """One document is missing at the target, one is missing at both sides, one has another shape."""
     there = {13: bson.encode({"_id": 13, "repaired": True}), 15: bson.encode({"_id": 15, "repaired": True})}
     target.insert_many([{"_id": key} for key in range(count) if key not in (13, 14, 15)])
     target.insert_one({"_id": 15, "v": 5})
     table = table_of(target)
-    writer = MongoRowWriter(Client(target_uri), permit=permit, fetch=_fetch_from(there))
+    writer = MongoRowWriter(target.database.client, permit=permit, fetch=_fetch_from(there))
     deep = made(table, RowType.UPDATE, 15, update={"updatedFields": {"v.deep": 1}})
     changes = [deep if bson.decode(change.key)["_id"] == 15 else change for change in _updates(table, range(count))]
     result = writer.write(changes, replay=False)
-    writer.close()
     assert result.tally.repaired == 3
     assert sorted(keys_in(result)) == ["{'_id': 13}", "{'_id': 14}", "{'_id': 15}"]
     assert target.count_documents({"v": 1}) == count - 3
@@ -116,13 +115,13 @@ def test_what_may_be_explained_behind_the_run_is_unsettled(target: Rows, writer:
 
 
 @pytest.mark.parametrize("repairs", [True, False])
-def test_a_row_that_is_as_at_the_source_by_now_is_no_divergence(target: Rows, target_uri: str, repairs: bool) -> None:
+def test_a_row_that_is_as_at_the_source_by_now_is_no_divergence(target: Rows, repairs: bool) -> None:
     """One row was repaired by hand; the source has deleted the other since."""
     mended = {"_id": 2, "a": 8}
     target.insert_one(mended)
     there = {2: bson.encode(mended)}
     writer = MongoRowWriter(
-        Client(target_uri),
+        target.database.client,
         permit=permit,
         fetch=_fetch_from(there),
         repairs=repairs,
@@ -130,17 +129,16 @@ def test_a_row_that_is_as_at_the_source_by_now_is_no_divergence(target: Rows, ta
     table = table_of(target)
     changes = [*_updates(table, [1]), made(table, RowType.UPDATE, 2, update={"updatedFields": {"a.b": 1}})]
     result = writer.write(changes, replay=True)
-    writer.close()
     assert (result.tally.skipped, result.tally.repaired) == (2, 0)
     assert list(target.find()) == [mended]
 
 
-def test_a_row_that_a_node_which_has_left_read_at_the_source_is_no_divergence(target: Rows, target_uri: str) -> None:
+def test_a_row_that_a_node_which_has_left_read_at_the_source_is_no_divergence(target: Rows) -> None:
     """Nothing says that it is newer, so this is no replay. From then on the table is one."""
     read = {"_id": 2, "a": 8}
     target.insert_many([read, {"_id": 3, "a": 8}])
     there = {2: bson.encode(read), 3: bson.encode({"_id": 3, "a": {"b": 1}})}
-    writer = MongoRowWriter(Client(target_uri), permit=permit, fetch=_fetch_from(there), repairs=False)
+    writer = MongoRowWriter(target.database.client, permit=permit, fetch=_fetch_from(there), repairs=False)
     table = table_of(target)
     result = writer.write(
         [*_updates(table, [1]), made(table, RowType.UPDATE, 2, update={"updatedFields": {"a.b": 1}})], replay=False
@@ -148,19 +146,17 @@ def test_a_row_that_a_node_which_has_left_read_at_the_source_is_no_divergence(ta
     assert (result.tally.skipped, result.tally.repaired, list(result.ahead)) == (2, 0, [table.id])
     with pytest.raises(Divergence, match="'_id': 3}") as raised:
         writer.write([made(table, RowType.UPDATE, 3, update={"updatedFields": {"a.b": 1}})], replay=False)
-    writer.close()
     assert "'_id': 2}" not in str(raised.value)
     assert target.find_one({"_id": 2}) == read
 
 
-def test_a_replayed_row_that_nothing_explains_is_repaired(target: Rows, target_uri: str) -> None:
+def test_a_replayed_row_that_nothing_explains_is_repaired(target: Rows) -> None:
     there = {key: bson.encode({"_id": key, "v": {"deep": 1}}) for key in (1, 2)}
     target.insert_one({"_id": 2, "v": 5})
     table = table_of(target)
-    writer = MongoRowWriter(Client(target_uri), permit=permit, fetch=_fetch_from(there))
+    writer = MongoRowWriter(target.database.client, permit=permit, fetch=_fetch_from(there))
     changes = [made(table, RowType.UPDATE, key, update={"updatedFields": {"v.deep": 1}}) for key in (1, 2)]
     result = writer.write(changes, replay=True)
-    writer.close()
     assert result.tally.repaired == 2
     assert sorted(keys_in(result)) == ["{'_id': 1}", "{'_id': 2}"]
     assert documents_of(target) == [there[1], there[2]]

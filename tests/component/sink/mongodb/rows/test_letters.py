@@ -6,7 +6,7 @@ An index on two arrays refuses a document with an array in both (code 171), what
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, timedelta
 from itertools import count
 from typing import Any
@@ -54,20 +54,17 @@ class Letters:
         )
         self.uri = uri
         self._times = count(5)
-        self._writers: list[MongoRowWriter] = []
         self.writer = self.made()
 
     def made(self, *, most: int = 1_000, fetches: bool = True) -> MongoRowWriter:
         box = LetterBox(collection=TableName(self.rows.database.name, "letters"), changefeed=_FEED, most=most)
-        writer = MongoRowWriter(
-            Client(self.uri),
+        return MongoRowWriter(
+            self.rows.database.client,
             permit=lambda: 30.0,
             options=RowWriterOptions(letters=box),
             fetch=self._fetch if fetches else None,
             repairs=False,
         )
-        self._writers.append(writer)
-        return writer
 
     def _fetch(self, change: RowChange) -> SourceRow | None:
         if self.source is None:
@@ -112,16 +109,10 @@ class Letters:
     def open(self) -> list[dict[str, Any]]:
         return list(self.letters.find({"changefeed": _FEED, "event": {"$exists": True}}, sort=[("key", ASCENDING)]))
 
-    def close(self) -> None:
-        for writer in self._writers:
-            writer.close()
-
 
 @pytest.fixture
-def letters(target_client: Client, target_uri: str, database: str) -> Iterator[Letters]:
-    made = Letters(target_client, target_uri, database)
-    yield made
-    made.close()
+def letters(target_client: Client, target_uri: str, database: str) -> Letters:
+    return Letters(target_client, target_uri, database)
 
 
 def test_a_letter_says_what_was_refused_since_when_and_why(letters: Letters) -> None:
@@ -501,6 +492,6 @@ def test_each_held_row_that_was_written_gives_the_next_one_its_time(letters: Let
     assert letters.source is not None
     letters.source |= {key: {"n": 1} for key in range(6)}
     slow.write([letters.update(key, n=1) for key in range(6)], replay=False)
-    slow.close()
+    client.close()
     assert min(waits.of) > 100
     assert (letters.rows.count_documents({"n": 1}), letters.open) == (6, [])

@@ -39,19 +39,18 @@ def test_a_refused_unique_value_names_the_row(target: Rows, writer: MongoRowWrit
         writer.write([made(table_of(target, ordered=True), RowType.INSERT, 7, {"u": 1})], replay=False)
 
 
-def test_what_the_target_refuses_goes_to_the_dead_letters_and_the_rest_in(target: Rows, target_uri: str) -> None:
+def test_what_the_target_refuses_goes_to_the_dead_letters_and_the_rest_in(target: Rows) -> None:
     target.create_index([("u", ASCENDING)], unique=True)
     target.insert_one({"_id": "foreign", "u": 1})
     letters = TableName(target.database.name, "letters")
     table = table_of(target, ordered=True)
     writer = MongoRowWriter(
-        Client(target_uri),
+        target.database.client,
         permit=permit,
         options=RowWriterOptions(letters=LetterBox(collection=letters, changefeed="feed")),
     )
     changes = [made(table, RowType.INSERT, number, {"u": number}) for number in range(3)]
     result = writer.write(changes, replay=False)
-    writer.close()
     letter = target.database["letters"].find_one()
     assert letter is not None
     assert (letter["key"], letter["position"], letter["event"]["document"]) == (
@@ -63,34 +62,32 @@ def test_what_the_target_refuses_goes_to_the_dead_letters_and_the_rest_in(target
     assert target.count_documents({"_id": {"$in": [0, 2]}}) == 2
 
 
-def test_a_row_that_spoils_a_whole_command_is_found(target: Rows, target_uri: str) -> None:
+def test_a_row_that_spoils_a_whole_command_is_found(target: Rows) -> None:
     letters = TableName(target.database.name, "letters")
     table = table_of(target)
     writer = MongoRowWriter(
-        Client(target_uri),
+        target.database.client,
         permit=permit,
         options=RowWriterOptions(letters=LetterBox(collection=letters, changefeed="feed")),
     )
     changes = [made(table, RowType.INSERT, number, {"v": number}) for number in range(9)]
     changes[4] = made(table, RowType.INSERT, 4, {"v": "x" * (17 << 20)})
     result = writer.write(changes, replay=False)
-    writer.close()
     assert (result.tally.rejected, keys_in(result)) == (1, ["{'_id': 4}"])
     assert target.count_documents({}) == 8
 
 
-def test_a_table_that_cannot_be_written_is_no_row_s_fault(target: Rows, target_uri: str) -> None:
+def test_a_table_that_cannot_be_written_is_no_row_s_fault(target: Rows) -> None:
     letters = TableName(target.database.name, "letters")
     name = TableName("no database", "rows")
     table = TargetTable(id=TableId("ab" * 16), source=name, name=name)
     writer = MongoRowWriter(
-        Client(target_uri),
+        target.database.client,
         permit=permit,
         options=RowWriterOptions(letters=LetterBox(collection=letters, changefeed="feed")),
     )
     with pytest.raises(RowRejected, match="no database"):
         writer.write([made(table, RowType.INSERT, number, {}) for number in range(3)], replay=False)
-    writer.close()
     assert target.database["letters"].count_documents({}) == 0
 
 

@@ -239,9 +239,9 @@ class Turns:
         self.busy.append(busy_seconds)
 
 
-def test_a_writer_rests_after_each_command_and_says_what_small_writes_waited_for(target: Rows, target_uri: str) -> None:
+def test_a_writer_rests_after_each_command_and_says_what_small_writes_waited_for(target: Rows) -> None:
     turns = Turns()
-    busy, writer = turns.busy, MongoRowWriter(Client(target_uri), permit=permit, turns=turns)
+    busy, writer = turns.busy, MongoRowWriter(target.database.client, permit=permit, turns=turns)
     table, run = table_of(target), writer.begin(lambda _: False)
     small = run.prepare(inserts_of(table, range(3)), replay=False)()
     assert (len(busy), small.waits) == (1, 1), "it waits for the majority itself"
@@ -250,7 +250,6 @@ def test_a_writer_rests_after_each_command_and_says_what_small_writes_waited_for
     assert len(busy) > 2, "its commands wait together, by one that costs nothing"
     assert large.waits >= 1
     assert large.waited > 0
-    writer.close()
 
 
 @pytest.mark.since("5.0")  # earlier servers store no name that begins with a dollar
@@ -310,12 +309,11 @@ def test_many_tables_share_commands(target_client: Client, database: str, writer
         assert list(target_client[database][f"rows{number}"].find()) == [{"_id": 2, "v": number, "w": 1}]
 
 
-def test_nothing_is_written_when_the_permit_is_over(target: Rows, target_uri: str) -> None:
+def test_nothing_is_written_when_the_permit_is_over(target: Rows) -> None:
     permits = iter([10.0, 0.0])
-    writer = MongoRowWriter(Client(target_uri), permit=lambda: next(permits))
+    writer = MongoRowWriter(target.database.client, permit=lambda: next(permits))
     with pytest.raises(FencedError):
         writer.write([made(table_of(target), RowType.INSERT, 1, {})], replay=False)
-    writer.close()
     assert target.count_documents({}) == 0
 
 

@@ -23,7 +23,7 @@ _READ = ClusterTime(9, 1)
 class Side:
     """A target with a unique index, and a source that is a dictionary."""
 
-    def __init__(self, client: Client, uri: str, database: str) -> None:
+    def __init__(self, client: Client, database: str) -> None:
         self.rows: Collection[dict[str, Any]] = client[database]["rows"]
         self.rows.create_index("u", unique=True)
         self.letters = client[database]["letters"]
@@ -31,12 +31,11 @@ class Side:
         self.table = TargetTable(
             id=TableId("ab" * 16), source=TableName("s", "a"), name=TableName(database, "rows"), ordered=True
         )
-        self._uri = uri
 
     def repair(self, *ids: object, changes: tuple[RowChange, ...] = (), letters: bool = False) -> WriteResult:
         box = LetterBox(collection=TableName(self.rows.database.name, "letters"), changefeed="f") if letters else None
         writer = MongoRowWriter(
-            Client(self._uri),
+            self.rows.database.client,
             permit=lambda: 30.0,
             options=RowWriterOptions(letters=box),
             fetch=self._fetch,
@@ -48,7 +47,6 @@ class Side:
         run = writer.begin(lambda _: False, None, [asked])
         result = run.prepare(changes, replay=False)() if changes else WriteResult()
         result.add(run.settle())
-        writer.close()
         return result
 
     def _fetch(self, change: RowChange) -> SourceRow:
@@ -62,8 +60,8 @@ class Side:
 
 
 @pytest.fixture
-def side(target_client: Client, target_uri: str, database: str) -> Side:
-    return Side(target_client, target_uri, database)
+def side(target_client: Client, database: str) -> Side:
+    return Side(target_client, database)
 
 
 def test_values_that_rows_took_from_each_other_go_back(side: Side) -> None:

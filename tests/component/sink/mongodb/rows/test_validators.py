@@ -30,10 +30,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
         yield members
 
 
-def _writer(rows: Rows, uri: str) -> MongoRowWriter:
-    letters = TableName(rows.database.name, "letters")
+def _writer(client: Client, database: str) -> MongoRowWriter:
+    letters = TableName(database, "letters")
     options = RowWriterOptions(letters=LetterBox(collection=letters, changefeed="feed"))
-    return MongoRowWriter(Client(uri), permit=permit, options=options)
+    return MongoRowWriter(client, permit=permit, options=options)
 
 
 def _history(rows: Rows) -> list[RowChange]:
@@ -54,11 +54,10 @@ def _history(rows: Rows) -> list[RowChange]:
 
 
 @pytest.mark.parametrize("replay", [False, True])
-def test_a_validator_refuses_no_row(target: Rows, target_uri: str, replay: bool) -> None:
+def test_a_validator_refuses_no_row(target: Rows, replay: bool) -> None:
     target.database.create_collection(target.name, validator=_NO_ROW).create_index("u", unique=True)
-    writer = _writer(target, target_uri)
+    writer = _writer(target.database.client, target.database.name)
     result = writer.write(_history(target), replay=replay)
-    writer.close()
     assert (result.tally.rejected, target.database["letters"].count_documents({})) == (0, 0)
     assert list(target.find(sort=[("_id", 1)])) == [
         {"_id": 0, "u": 0},
@@ -71,10 +70,10 @@ def test_a_validator_refuses_no_row(target: Rows, target_uri: str, replay: bool)
 
 def test_a_user_who_may_not_write_past_validators_is_told_so_and_no_row_is_blamed(secured: ReplicaSet) -> None:
     """A server refuses the whole command, whether or not the table has a validator."""
-    with secured.client(w="majority") as administrator:
+    with secured.client(w="majority") as administrator, Client(secured.uri_of("writer", "p")) as client:
         rows = administrator["shop"]["rows"]
         administrator.admin.command("createUser", "writer", pwd="p", roles=[_FILLS])
-        writer = _writer(rows, secured.uri_of("writer", "p"))
+        writer = _writer(client, rows.database.name)
         insert = made(table_of(rows), RowType.INSERT, 7, {"v": 1})
         with pytest.raises(
             SinkRefused, match=r"not authorized .* grant the sink's user the roles that docs/how-to/privileges"
@@ -85,16 +84,15 @@ def test_a_user_who_may_not_write_past_validators_is_told_so_and_no_row_is_blame
         administrator.admin.command("updateUser", "writer", roles=[_FILLS, _KEEPS])
         administrator["shop"].create_collection("rows", validator=_NO_ROW)
         result = writer.write([insert], replay=True)
-        writer.close()
         assert (result.tally.rejected, rows.find_one()) == (0, {"_id": 7, "v": 1})
 
 
-def test_a_letter_that_its_own_collection_refuses_stops_the_table(target: Rows, target_uri: str) -> None:
+def test_a_letter_that_its_own_collection_refuses_stops_the_table(target: Rows) -> None:
     """A letter is the only copy of a refused row at the target: what it needs is no row's fault."""
     target.create_index("u", unique=True)
     target.insert_one({"_id": "foreign", "u": 1})
     target.database.create_collection("letters", validator=_NO_ROW)
-    writer = _writer(target, target_uri)
+    writer = _writer(target.database.client, target.database.name)
     insert = made(table_of(target, ordered=True), RowType.INSERT, 7, {"u": 1})
     with pytest.raises(RowRejected, match=r"insert of .*'_id': 7.*E11000") as raised:
         writer.write([insert], replay=False)
@@ -106,5 +104,4 @@ def test_a_letter_that_its_own_collection_refuses_stops_the_table(target: Rows, 
 
     target.database.command("collMod", "letters", validator={})
     assert keys_in(writer.write([insert], replay=True)) == ["{'_id': 7}"]
-    writer.close()
     assert target.database["letters"].count_documents({"key": '{"_id": 7}'}) == 1

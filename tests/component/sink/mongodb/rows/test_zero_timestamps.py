@@ -40,7 +40,7 @@ class Target:
     def __init__(self, members: ReplicaSet) -> None:
         self._members = members
         self.client = Client(members.uri)
-        self.writer = MongoRowWriter(Client(members.uri), permit=_permit)
+        self.writer = MongoRowWriter(self.client, permit=_permit)
 
     def table(self, coll: str, **options: Any) -> TargetTable:
         name = TableName("zero", coll)
@@ -74,7 +74,6 @@ class Target:
 def target(members: ReplicaSet) -> Iterator[Target]:
     target = Target(members)
     yield target
-    target.writer.close()
     target.client.close()
 
 
