@@ -90,7 +90,7 @@ class Commander:
         self.retries, self.waits = 0, []
 
     def go_on(self) -> None:
-        """Restarts the time for retries, after a part of a slow batch, or one of many rows, has been applied."""
+        """Restarts the time for retries, after a part of a slow batch, or one of many rows, has been applied or looked at."""
         self._deadline = time.monotonic() + self._retry_seconds
 
     @contextmanager

@@ -187,7 +187,7 @@ class Doubts:
         """
         differing: list[Compared] = []
         for change in changes:
-            compared = self._rows.look.compared(change, reason)
+            compared = self._compared(change, reason)
             if compared.differs:
                 differing.append(compared)
                 if len(differing) > _MOST_NAMED:
@@ -216,7 +216,7 @@ class Doubts:
         left: list[OpenRow] = []
         for row in self._unexplained.take():
             table = row.change.table.id
-            if table in self._unexplained.unsettled or self.noted_newer(row.change) or self._rows.look.well(row):
+            if table in self._unexplained.unsettled or self.noted_newer(row.change) or self._well(row):
                 continue
             if self._tables.unfinished(table):
                 self._unexplained.unsettled.add(table)
@@ -225,7 +225,7 @@ class Doubts:
                 left.append(row)
         differing: list[Compared] = []
         for row in left:
-            compared = self._rows.look.compared(row.change, row.reason)
+            compared = self._compared(row.change, row.reason)
             if not compared.differs:
                 continue
             if self._fetch is not None and compared.row is not None:
@@ -237,13 +237,22 @@ class Doubts:
         if differing:
             raise _divergence(differing)
 
+    def _compared(self, change: RowChange, reason: str) -> Compared:
+        compared = self._rows.look.compared(change, reason)
+        self._rows.commander.go_on()
+        return compared
+
+    def _well(self, row: OpenRow) -> bool:
+        well = self._rows.look.well(row)
+        self._rows.commander.go_on()
+        return well
+
     def _write_held(self) -> None:
         """Writes the source's documents of now for the held rows. They are newer than the other rows of the run."""
         if self._letters is None:
             return
         for whole, read_ts in self._letters.rows_of_now():
             self._write_of_now(whole, read_ts)
-            self._rows.commander.go_on()
 
     def _repair_asked(self) -> None:
         """Writes the rows that a verification found different. They are newer than the other rows of the run."""
@@ -254,7 +263,6 @@ class Doubts:
             self._state.result.read_at(whole.table.id, read_ts)
             self._state.result.was_repaired(whole, "a verification found it different")
             self._write_of_now(whole, read_ts)
-            self._rows.commander.go_on()
 
     def _left_as_it_is(self, change: RowChange, said: str) -> bool:
         """A row that is refused although only a verification asked for it needs no letter and stops no table: the verification shows it."""

@@ -126,6 +126,7 @@ class WaitingTries:
                 self.waiting.restore(chain)
             else:
                 self._went_in_together(chain, missing=missing)
+            self.rows.commander.go_on()
         return len(self.waiting) < before
 
     def _net(self, chain: Chain) -> bool | None:
@@ -160,6 +161,7 @@ class WaitingTries:
             else:
                 for chain in waiting:
                     self._went_in_together(chain, missing=self.rows.look.gone(chain.changes[-1]))
+                    self.rows.commander.go_on()
 
     def _went_in_together(self, chain: Chain, *, missing: bool = False) -> None:
         """Records the changes as unexplained until a later one explains them: the server did not report which of them fitted."""

@@ -187,6 +187,7 @@ class WriteRun:
         before, self._state.replay = self._state.replay, replay
         self._apply(Batch([change], ordered=True))
         self._state.replay = before
+        self._commander.go_on()
 
     def _apply_placed(self, batch: Batch, *, again: bool) -> None:
         """After a repair, which may have brought a later place of a row, inserts need a look for their row, too."""
@@ -196,6 +197,7 @@ class WriteRun:
                 self._move(step.change, replay=replay)
             else:
                 self._apply(step, again=again)
+            self._commander.go_on()
 
     def _move(self, change: RowChange, *, replay: bool) -> None:
         if self._doubts.due(Batch([change], ordered=True)).changes:
@@ -230,7 +232,9 @@ class WriteRun:
             rewritten = self._rewrite.apply([change], viable=viable)
         except RowRejected as error:
             self._doubts.refused(change, refused_with(change, error), replay=replay)
+            self._commander.go_on()
             return False
+        self._commander.go_on()
         if rewritten.fits:
             return True
         if rewritten.again and not viable:
@@ -302,6 +306,7 @@ class WriteRun:
                 self._doubts.diverged([change], refusal.message)
             case _:
                 self._doubts.reject(change, told(change, refusal))
+        self._commander.go_on()
 
     def _answered(self, change: RowChange, refused: RefusedRow | None, *, replay: bool | None = None) -> None:
         if refused is not None:
@@ -342,6 +347,7 @@ class WriteRun:
     def _locate(self, changes: Sequence[RowChange]) -> list[RowChange]:
         """Finds the updates without a document by bisection: sending an update again changes nothing."""
         outcome, _ = self._sender.send(Batch(changes, ordered=False))
+        self._commander.go_on()
         if not outcome.unmatched:
             return []
         if len(changes) == 1:

@@ -486,6 +486,12 @@ SINK = (
         tests=("tests/component/sink/mongodb/test_sync_marks.py",),
     ),
     Fault(
+        "rows that go one by one have the time of one command together",
+        "        self._state.replay = before\n        self._commander.go_on()\n",
+        "        self._state.replay = before\n",
+        tests=("tests/unit/sink/mongodb/rows/test_many_single_rows.py",),
+    ),
+    Fault(
         "what is written after an attempt that was given up has its names",
         "self._open, self._written, self._attempt = None, [], secrets.token_hex(12)",
         "self._open, self._written = None, []",

@@ -38,6 +38,8 @@ class Answers(Commander):
     def begin(self) -> None:
         pass
 
+    go_on = begin
+
     def send(self, database: str, command: dict[str, Any], doing: str, *, divisible: bool = False) -> TargetReply:
         document, again = next(self._answers)
         return TargetReply(document=document, results=[], again=again)
