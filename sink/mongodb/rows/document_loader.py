@@ -5,11 +5,14 @@ The row writer handles any other refusal of a row: it replaces, retries, isolate
 
 A capped table, which is loaded in one pass, must receive no document twice: it would have the wrong order. If an insert was sent twice,
 the load ends with a retryable error and starts again with a new table.
+
+An insert that takes too long is halved, and so are those that follow it: over a slow link a reply of the source may take longer than a permit. Not
+for a capped table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -25,7 +28,7 @@ from changefeed.documents.document import RAW, raw_document
 from changefeed.documents.row_key import LAST_KEY, KeyRange
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
-from sink.mongodb.commander import Commander
+from sink.mongodb.commander import Commander, TakesTooLong
 from sink.mongodb.connection import Client, holds_documents
 from sink.mongodb.refusal import refusal_of
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
@@ -62,6 +65,7 @@ class MongoDocumentLoader(DocumentLoader):
         self._table = table
         self._once = once
         self._kept = kept
+        self._most_bytes = _BYTES
         self._commander = Commander(client, permit=permit, retry_for=options.retry_for, patience=options.patience)
         self._rows = MongoRowWriter(client, permit=permit, options=options)
 
@@ -94,9 +98,23 @@ class MongoDocumentLoader(DocumentLoader):
 
     def _load(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
         """A shard knows nothing of a document of the same `_id` on another one, so each is looked for where there may be some."""
-        write = self._one_by_one if self._kept and self._rows.shards(self._table) else self._insert
-        for part in _parts(documents):
-            write(part, read_ts)
+        looks = self._kept and self._rows.shards(self._table)
+        begin = tried = 0
+        while begin < len(documents):
+            end = _end_of_part(documents, begin, self._most_bytes)
+            if begin < tried:
+                end = min(end, tried)
+            part = documents[begin:end]
+            try:
+                if looks:
+                    self._one_by_one(part, read_ts)
+                else:
+                    self._insert(part, read_ts, again=begin < tried)
+            except TakesTooLong:
+                self._most_bytes, tried = sum(map(len, part)) // 2, max(tried, end)
+                _log.info("loads_are_halved", documents=len(part), table=str(self._table.name))
+            else:
+                begin = end
 
     def _settle(self) -> None:
         """Waits until earlier removals are on a majority: otherwise an election could bring removed documents back after the read. Of a table on
@@ -138,7 +156,8 @@ class MongoDocumentLoader(DocumentLoader):
         if errors := reply.get("writeErrors"):
             raise SinkUnavailable(f"removing old documents from {self._table.name}: {errors[0].get('errmsg')}")
 
-    def _insert(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
+    def _insert(self, documents: Sequence[bytes], read_ts: ClusterTime, *, again: bool) -> None:
+        """`again`: any of the documents may have been inserted before."""
         doing = f"{len(documents)} documents read at {read_ts} into {self._table.name}"
         command = {
             "insert": self._table.name.coll,
@@ -149,7 +168,9 @@ class MongoDocumentLoader(DocumentLoader):
         }
         self._commander.begin()
         try:
-            reply = self._commander.send(self._table.name.db, command, doing)
+            reply = self._commander.send(
+                self._table.name.db, command, doing, divisible=len(documents) > 1 and not self._once
+            )
         except RowRejected as error:
             if not isinstance(error.__cause__, BSONError | OperationFailure):
                 raise
@@ -161,7 +182,8 @@ class MongoDocumentLoader(DocumentLoader):
         if self._table.ordered and refusals:
             self._one_by_one(documents[refusals[0].index :], read_ts)
         else:
-            strange = [each for each in refusals if not (each.duplicate_id and reply.again and not self._kept)]
+            again = (again or reply.again) and not self._kept
+            strange = [each for each in refusals if not (each.duplicate_id and again)]
             self._one_by_one([documents[each.index] for each in strange], read_ts)
 
     def _one_by_one(self, documents: Sequence[bytes], read_ts: ClusterTime) -> None:
@@ -173,13 +195,12 @@ class MongoDocumentLoader(DocumentLoader):
         return RowChange(self._table, RowType.INSERT, key, document, None, read_ts.to_int(), b"")
 
 
-def _parts(documents: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Parts that fit into a command. One reply of a source is nearly always one part."""
-    begin = size = 0
-    for at, document in enumerate(documents):
-        if at > begin and (size + len(document) > _BYTES or at - begin == _MOST):
-            yield documents[begin:at]
-            begin, size = at, 0
-        size += len(document)
-    if begin < len(documents):
-        yield documents[begin:]
+def _end_of_part(documents: Sequence[bytes], begin: int, most_bytes: int) -> int:
+    """Of a part that fits into a command. One reply of a source is nearly always one part."""
+    end, size = begin, 0
+    while end < len(documents) and end - begin < _MOST:
+        size += len(documents[end])
+        if end > begin and size > most_bytes:
+            break
+        end += 1
+    return end

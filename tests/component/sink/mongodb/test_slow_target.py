@@ -9,10 +9,12 @@ import bson
 import pytest
 from pymongo.errors import NetworkTimeout
 
+from changefeed.cluster_time import ClusterTime
 from changefeed.errors import SinkUnavailable
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from devstack.mongodb.server import Client
+from sink.mongodb.rows.document_loader import MongoDocumentLoader
 from sink.mongodb.rows.row_writer import MongoRowWriter, RowWriterOptions
 from sink.row import RowChange, TargetTable
 
@@ -87,6 +89,35 @@ def test_batches_become_as_small_as_the_target_can_take(
     assert list(target_client[database]["rows"].find(sort=[("_id", 1)])) == expected
     late = [size for size in client.sizes if size > 6]
     assert len(late) < 6, f"it learns: {client.sizes}"
+
+
+def _loader(client: SlowClient, database: str, *, once: bool = False, ordered: bool = False) -> MongoDocumentLoader:
+    name = TableName(database, "rows")
+    table = TargetTable(id=TableId("ab" * 16), source=name, name=name, ordered=ordered)
+    options = RowWriterOptions(retry_for=timedelta(seconds=1))
+    return MongoDocumentLoader(cast("Client", client), table=table, once=once, permit=lambda: 30.0, options=options)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("done", [False, True])
+def test_loads_become_as_small_as_the_target_can_take(
+    target_client: Client, database: str, *, done: bool, ordered: bool
+) -> None:
+    """A reply of the source has 16 MB, which a slow link does not carry within a permit, however often they are sent."""
+    client = SlowClient(target_client, 6, done=done)
+    loader = _loader(client, database, ordered=ordered)
+    for first in (0, 40):
+        loader.load([bson.encode({"_id": first + number}) for number in range(40)], ClusterTime(1, 1))
+    assert list(target_client[database]["rows"].find(sort=[("_id", 1)])) == [{"_id": number} for number in range(80)]
+    assert [size for size in client.sizes if size > 6] == [40, 20, 10], "it learns"
+
+
+def test_a_table_that_may_get_no_document_twice_is_not_loaded_in_smaller_parts(
+    target_client: Client, database: str
+) -> None:
+    client = SlowClient(target_client, 6, done=True)
+    with pytest.raises(SinkUnavailable, match="timed out"):
+        _loader(client, database, once=True).load([bson.encode({"n": n}) for n in range(40)], ClusterTime(1, 1))
 
 
 def test_a_single_change_that_takes_too_long_is_tried_again_and_then_told(target_client: Client, database: str) -> None:
