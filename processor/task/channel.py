@@ -31,6 +31,7 @@ _HELLO_BYTES = 1024
 _PIECE_BYTES = 1 << 20
 _DIAL_SECONDS = 5.0
 _UNANSWERED_MS = 30_000
+_ACCEPT_PAUSE_SECONDS = 0.5
 _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", _UNANSWERED_MS))
 
 _log = structlog.get_logger()
@@ -144,6 +145,7 @@ class Switchboard:
         self._host = host
         self._port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._expected: dict[bytes, tuple[bytes, Callable[[Channel], None]]] = {}
         threading.Thread(target=self._listen, name="switchboard", daemon=True).start()
 
@@ -162,17 +164,29 @@ class Switchboard:
     def close(self) -> None:
         with self._lock:
             self._expected.clear()
+        self._closed.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in `accept`
         self._listener.close()
 
     def _listen(self) -> None:
-        while True:
+        """Until `close`. A process that has no descriptor or no thread left for a call may have one for the next."""
+        while not self._closed.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(target=self._answer, args=(connection,), name="switchboard-call", daemon=True).start()
+            except OSError as error:
+                self._not_accepted(error)
+                continue
+            try:
+                threading.Thread(target=self._answer, args=(connection,), name="switchboard-call", daemon=True).start()
+            except RuntimeError as error:
+                connection.close()
+                self._not_accepted(error)
+
+    def _not_accepted(self, error: Exception) -> None:
+        if not self._closed.is_set():
+            _log.warning("calls_not_accepted", error=str(error))
+            self._closed.wait(_ACCEPT_PAUSE_SECONDS)
 
     def _answer(self, connection: socket.socket) -> None:
         """Waits for a silent caller no longer than a dial may take."""

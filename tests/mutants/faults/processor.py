@@ -17,6 +17,12 @@ PROCESSOR = (
         tests=("tests/component/processor/task/test_worker_resources.py",),
     ),
     Fault(
+        "a driver that had no descriptor for one call never listens again",
+        "                self._not_accepted(error)\n                continue\n",
+        "                return\n",
+        tests=("tests/unit/processor/task/test_channel.py",),
+    ),
+    Fault(
         "a window of a sink of messages is not committed",
         "            self.commits.window(shared.context, spec, outcome)\n",
         "",

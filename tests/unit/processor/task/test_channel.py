@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import queue
 import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import structlog
 
 from processor.task.channel import Call, Channel, ChannelLost, Switchboard, dial
 from tests.until import PATIENCE_SECONDS
@@ -116,6 +119,40 @@ def test_a_stay_is_dialled_once_and_not_when_nobody_expects_it_any_more(board: S
     board.forget(forgotten)
     with pytest.raises(ChannelLost):
         dial(forgotten)
+
+
+class ShortOfDescriptors:
+    """A listener whose first calls cannot be accepted. Patched in, since a test cannot use up the descriptors of its process."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self.refused = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._listener, name)
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.refused < 2:
+            self.refused += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._listener.accept()
+
+
+def test_a_driver_without_a_free_descriptor_listens_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = socket.create_server
+    monkeypatch.setattr(socket, "create_server", lambda *args, **options: ShortOfDescriptors(made(*args, **options)))
+    with structlog.testing.capture_logs() as logged:
+        board = Switchboard("127.0.0.1", "127.0.0.1")
+        try:
+            task, driver, _ = _connected(board)
+            with task, driver:
+                pass
+        finally:
+            board.close()
+            board.close()
+    assert [(each["event"], each["error"]) for each in logged] == [
+        ("calls_not_accepted", "[Errno 24] Too many open files")
+    ] * 2
 
 
 def test_a_driver_that_is_not_there_is_told_with_its_address(board: Switchboard) -> None:
