@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from changefeed.cluster_time import ClusterTime
@@ -29,12 +30,11 @@ from source.sharded.stream import ClusterStream, caught_up, operations_of
 from source.sharded.tables.rewind import LeftTables, left_tables
 from source.source import ChunkRows, RowCapture
 from source.stream.window_reader import ReadOptions
-from source.tables.catalog import CatalogReading, changed_each_time, disturbing_ddl, read_layout
+from source.tables.catalog import CatalogReading, read_layout, read_undisturbed
 from source.tables.chunk_reader import Chunk, ReadWay
 from source.tables.chunks import Division
 from source.tables.row_read import Row
 
-_ATTEMPTS = 20
 _LOOKS = 5
 _MOST_DOCUMENTS = 5_000
 """In a shard's reply to a comparison."""
@@ -60,11 +60,7 @@ class ShardedSource:
         return ShardedDdlWatch(self._clients, start)
 
     def read_tables(self, wanted: Callable[[TableName], bool]) -> CatalogReading:
-        for _ in range(_ATTEMPTS):
-            reading = read_cluster_catalog(self._clients, wanted)
-            if disturbing_ddl(reading, wanted, self.open_watch) is None:
-                return reading
-        raise changed_each_time()
+        return read_undisturbed(partial(read_cluster_catalog, self._clients), wanted, self.open_watch)
 
     def sizes(self, names: Iterable[TableName]) -> Mapping[TableName, TableSize]:
         return cluster_sizes(self._clients, names)

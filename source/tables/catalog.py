@@ -8,15 +8,24 @@ reading is valid at both times and in between:
     before_ts ────────────────────────────────────────── after_ts ─────── beyond it: decide
                a DDL in here: the reading may be half old, half new: read again
 
-`read_stable_catalog` reads until no DDL disturbs the reading. `read_layout` tells how a sharded cluster divides a table now.
+`read_stable_catalog`, `read_undisturbed`: until no DDL disturbs the reading. Where DDL is frequent, a whole one never succeeds. So only the tables
+that a DDL names are read again. The whole is valid where its last part is, as long as nothing else changed before that:
+
+    first    all tables [100.1, 107.4]     DDL: createIndexes A @103, create B @105     A and B are read again
+    second   A, B       [107.9, 108.0]     DDL: createIndexes C @107.6                  C has changed before 107.9: it is read again
+    third    C          [108.3, 108.4]     DDL: createIndexes D @108.35                 valid at 108.3: D changes afterwards
+
+`read_layout` tells how a sharded cluster divides a table now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -55,13 +64,13 @@ class _Listed:
 
 
 def disturbs(reading: CatalogReading, ddl: DdlEvent) -> bool:
-    """`ddl`: of a wanted table."""
+    """`ddl`: of a table that it has read."""
     return reading.position <= ddl.position and ddl.position.ts <= reading.after_ts
 
 
 def passed(reading: CatalogReading, resolved: Position) -> bool:
     """Whether the watch has shown every DDL that may disturb the reading."""
-    return resolved.ts > reading.after_ts
+    return resolved.ts > reading.after_ts and resolved >= reading.position
 
 
 def read_catalog(client: Client, wanted: Callable[[TableName], bool], *, buckets: bool = False) -> CatalogReading:
@@ -181,37 +190,67 @@ def read_stable_catalog(
     """
     for _ in range(_ATTEMPTS):
         primary = _primary(client)
-        reading = read_catalog(client, wanted, buckets=buckets)
-        if disturbing_ddl(reading, wanted, open_watch) is None and _primary(client) == primary:
+        reading = read_undisturbed(partial(read_catalog, client, buckets=buckets), wanted, open_watch)
+        if _primary(client) == primary:
             return reading
-    raise changed_each_time()
+    raise SourceUnavailable(
+        f"the source elected a primary, or another member was read, during each of {_ATTEMPTS} attempts to read its catalog"
+    )
 
 
-def changed_each_time() -> SourceUnavailable:
-    return SourceUnavailable("the catalog of the source changed during each attempt to read it")
-
-
-def concerns(ddl: DdlEvent, wanted: Wanted) -> bool:
-    """A dropDatabase is taken to concern every changefeed, since any may have tables in the database."""
-    return ddl.table is None or wanted(ddl.table) or (ddl.renamed_to is not None and wanted(ddl.renamed_to))
-
-
-def disturbing_ddl(
-    reading: CatalogReading, wanted: Wanted, open_watch: Callable[[Position], DdlWatch]
-) -> DdlEvent | None:
-    watch = open_watch(reading.position)
+def read_undisturbed(
+    read: Callable[[Wanted], CatalogReading], wanted: Wanted, open_watch: Callable[[Position], DdlWatch]
+) -> CatalogReading:
+    """Reads all wanted tables, then again what the watch shows to have changed meanwhile, until a part was read undisturbed."""
+    tables: dict[TableName, TableSchema] = {}
+    stale: set[TableName] = set()
+    watch: DdlWatch | None = None
     try:
-        while True:
-            batch = watch.poll()
-            if batch.trouble is not None:
-                raise batch.trouble
-            for ddl in batch.events:
-                if concerns(ddl, wanted) and disturbs(reading, ddl):
-                    return ddl
-            if passed(reading, batch.resolved):
-                return None
+        for _ in range(_ATTEMPTS):
+            settled = tables.keys() - stale
+            reading = read(partial(_is_part, settled, wanted))
+            now = {name: tables[name] for name in settled} | {schema.name: schema for schema in reading.tables}
+            known, tables = tables.keys() | now.keys(), now
+            watch = watch if watch is not None else open_watch(reading.position)
+            named = [(ddl, name) for ddl in _shown(watch, reading) for name in _names(ddl, known) if wanted(name)]
+            disturbing = [
+                ddl
+                for ddl, name in named
+                if (ddl.position < reading.position if name in settled else disturbs(reading, ddl))
+            ]
+            if not disturbing:
+                valid = (replace(schema, valid_from=reading.position) for schema in tables.values())
+                return replace(reading, tables=tuple(valid))
+            stale = {name for ddl, name in named if name in settled or ddl.position >= reading.position}
     finally:
-        watch.close()
+        if watch is not None:
+            watch.close()
+    raise SourceUnavailable(
+        f"the catalog of the source changed during each of {_ATTEMPTS} attempts to read it, the last time by {disturbing[-1]}; let schema changes "
+        "rest for some seconds, or leave a table that changes all the time out (filter.tables)"
+    )
+
+
+def _is_part(settled: AbstractSet[TableName], wanted: Wanted, name: TableName) -> bool:
+    return name not in settled and wanted(name)
+
+
+def _shown(watch: DdlWatch, reading: CatalogReading) -> Iterator[DdlEvent]:
+    """The DDLs that were not shown yet, at least until the watch has passed the reading."""
+    while True:
+        batch = watch.poll()
+        if batch.trouble is not None:
+            raise batch.trouble
+        yield from batch.events
+        if passed(reading, batch.resolved):
+            return
+
+
+def _names(ddl: DdlEvent, known: Iterable[TableName]) -> Iterable[TableName]:
+    """Those that it may give another meaning. `known`: of all tables that were read. A database without any is dropped without an effect on them."""
+    if ddl.table is None:
+        return [name for name in known if name.db == ddl.db]
+    return [name for name in (ddl.table, ddl.renamed_to) if name is not None]
 
 
 def _primary(client: Client) -> Any:

@@ -222,6 +222,18 @@ SOURCE = (
         tests=("tests/unit/source/sharded/test_stream.py",),
     ),
     Fault(
+        "a catalog that is read in parts has tables of several times",
+        "if (ddl.position < reading.position if name in settled else disturbs(reading, ddl))",
+        "if name not in settled and disturbs(reading, ddl)",
+        tests=("tests/unit/source/tables/test_catalog.py",),
+    ),
+    Fault(
+        "the client of a shard is that of its first hosts",
+        "host = self._hosts[shard] = host or self._hosts[shard]",
+        "host = self._hosts.setdefault(shard, host)",
+        tests=("tests/unit/source/sharded/test_cluster_clients.py",),
+    ),
+    Fault(
         "a stalled majority of the source is not told",
         "elif now - self._behind_since >= _BEHIND_FOR and self._trouble is None:",
         "elif now - self._behind_since >= _BEHIND_FOR and self._trouble is not None:",
