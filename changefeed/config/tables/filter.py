@@ -245,7 +245,8 @@ class Filter(Options):
         return Disposition.SCHEMA_ONLY if ignored else Disposition.APPLY
 
 
-_WITHOUT_BUCKETS = (8, 3)
+_OTHER_SERIES_SINCE = (8, 0)
+"""Updates of buckets change parts of binary values, and from 8.3 on there are no buckets."""
 _NEEDED = frozenset({RowType.INSERT, RowType.UPDATE, RowType.REPLACE})
 _LEAVE_OUT = "or leave the time series out (filter.tables)"
 
@@ -269,8 +270,8 @@ def series_obstacle(of_table: TableFilter, capture: Capture, *, messages: bool, 
 
 def series_release_obstacle(source: tuple[int, int], target: tuple[int, int]) -> str:
     """Empty: the target reads what the source has written."""
-    if source >= _WITHOUT_BUCKETS:
-        return f"MongoDB {_text(source)} keeps time series in another form, which this release does not replicate; leave the time series out (filter.tables)"
+    if source >= _OTHER_SERIES_SINCE:
+        return f"MongoDB {_text(source)} writes time series in another form, which this release does not replicate; leave the time series out (filter.tables)"
     if source != target:
         return (
             f"the source is MongoDB {_text(source)} and the target {_text(target)}, and a server reads the buckets of its own release only; bring both "

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from changefeed.config.configuration import OrderBy
 from changefeed.config.sinks.message_options import Images
 from changefeed.documents.row_key import key_text
-from changefeed.errors import ImageMissing, InvariantError
+from changefeed.errors import ImageMissing, InvariantError, SourceUnsupported
 from changefeed.event import RowType
 from changefeed.table import COPY_ANEW, TableName, TableSchema
 from processor.task.rows.shuffle import TableRoute, dependence, dependent
@@ -85,7 +85,10 @@ class Mounter:
         kind = _TYPES.get(type_)
         document = update = None
         if kind is _UPDATE:
-            update = self._update_of(event, header)
+            try:
+                update = self._update_of(event, header)
+            except SourceUnsupported as error:
+                raise self._not_understood(header, error) from error
         elif kind is not _DELETE:
             document = event[full_at:full_end]
         if kind is None or not key or not (document or update or kind is _DELETE):
@@ -106,6 +109,13 @@ class Mounter:
             else:
                 details = self._with_images(event, header, table, kind, wall, transaction)
         return _new(RowChange, (table.target, kind, key, document, update, time, token, details))
+
+    def _not_understood(self, header: Header, error: SourceUnsupported) -> SourceUnsupported:
+        schema = self.table(header).schema
+        return SourceUnsupported(
+            f"update of {schema.name} {key_text(header.key)} at {header.position}: {error}; {COPY_ANEW}, which skips this update; if more of "
+            "them come, leave the table out (filter.tables) by `sluice changefeed update`, or for files and topics by another changefeed"
+        ).about(schema.id)
 
     def _with_images(
         self,

@@ -311,4 +311,9 @@ PROCESSOR = (
         "event.type is DdlType.NEW_UUID and event.id is not None for uuid in later_uuids(event)}",
         tests=("tests/unit/processor/test_changefeed_processor.py",),
     ),
+    Fault(
+        "an update in an unknown form stops all tables",
+        'or for files and topics by another changefeed"\n        ).about(schema.id)',
+        'or for files and topics by another changefeed"\n        )',
+    ),
 )

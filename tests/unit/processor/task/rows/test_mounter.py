@@ -13,7 +13,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.config.configuration import OrderBy
 from changefeed.config.sinks.message_options import Images
 from changefeed.documents.document import Document
-from changefeed.errors import ImageMissing, InvariantError
+from changefeed.errors import ImageMissing, InvariantError, SourceUnsupported
 from changefeed.event import DdlEvent, DdlType, RowType
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema
@@ -22,6 +22,7 @@ from schema_store.versions import SchemaVersions
 from sink.mongodb.letters.dead_letter import letter_update
 from sink.row import RowChange, RowDetails
 from source.columns import Columns
+from source.oplog import row_entry
 from source.stream.change_event import about_of, scan, update_of
 
 _A = TableId("aa" * 16)
@@ -222,6 +223,17 @@ def test_a_table_outside_the_filter_is_an_error() -> None:
 def test_what_one_table_says_that_cannot_be_explained_is_that_tables_error(event: bytes) -> None:
     with pytest.raises(InvariantError) as raised:
         _mount(Mounter(_renamed(), _route, update_of), event)
+    assert raised.value.table == _A
+
+
+def test_an_update_in_an_unknown_form_stops_its_table_alone_and_says_what_helps() -> None:
+    o = {"$v": 2, "diff": {"u": {"a": 1}, "b": {"data": [{"o": 4, "d": b"x"}]}}}
+    ui = Binary(bytes.fromhex(_A), 4)
+    entry = bson.encode({"op": "u", "ns": "shop.orders", "ui": ui, "o": o, "o2": {"_id": 7}, "ts": Timestamp(5, 1)})
+    with pytest.raises(
+        SourceUnsupported, match=r"shop\.orders .*7.*section b'b'.*sluice table recopy.*filter\.tables"
+    ) as raised:
+        Mounter(_versions(), _route, row_entry.update_of).mount(entry, row_entry.scan(entry))
     assert raised.value.table == _A
 
 
