@@ -11,7 +11,7 @@ from pymongo.read_concern import ReadConcern
 
 from changefeed.capture import Capture
 from changefeed.cluster_time import ClusterTime
-from changefeed.documents.document import LOSSLESS
+from changefeed.documents.document import STRICT
 from changefeed.errors import SourceUnsupported
 from changefeed.position import Position
 from changefeed.table import TableId, TableName, TableSchema, TableSize
@@ -159,7 +159,7 @@ def read_principals(client: Client) -> Principals:
     with translated("reading the source's users and roles"):
         admin = client.get_database(
             "admin",
-            codec_options=LOSSLESS,
+            codec_options=STRICT,
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("linearizable"),
         )

@@ -14,7 +14,7 @@ import structlog
 from bson.int64 import Int64
 from pymongo.errors import OperationFailure, PyMongoError
 
-from changefeed.bson_bytes import MalformedBson, document_of, documents_of, elements
+from changefeed.bson_bytes import documents_of, elements
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import RAW
 from changefeed.table import TableName
@@ -52,14 +52,6 @@ def parse_found(raw: bytes) -> Found:
             elif field in (b"nextBatch", b"firstBatch"):
                 documents = documents_of(raw, value_at, value_end)
     return Found(documents, cursor_id, at_ts)
-
-
-def key_of(document: bytes) -> bytes:
-    """`{_id: value}` of a stored document, raw."""
-    for name, _, at, end in elements(document):
-        if name == b"_id":
-            return document_of([document[at - len(name) - 2 : end]])
-    raise MalformedBson("a stored document has no _id")
 
 
 class RawFind:

@@ -20,9 +20,9 @@ from typing import Any
 import bson
 
 from changefeed.documents.bson_order import compare
+from changefeed.documents.document import LOSSLESS
 from changefeed.records.sync_point import PassPlace
 from changefeed.table import TableName
-from verify.raw_document import OPTIONS
 from verify.table_reader import IdRange, nothing
 
 _LARGEST_KEY = 64 << 10
@@ -97,4 +97,4 @@ def _from_key(ranges: Sequence[IdRange], key: bytes) -> list[IdRange]:
 
 
 def _id_of(key: bytes) -> Any:
-    return _in_order(bson.decode(key, OPTIONS)["_id"])
+    return _in_order(bson.decode(key, LOSSLESS)["_id"])

@@ -20,6 +20,8 @@ from bson.objectid import ObjectId
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
+from changefeed.documents.document import encoded_text
+
 
 class _Missing(Enum):
     MISSING = "missing"
@@ -143,19 +145,25 @@ _KEYS: dict[int, Callable[[Any], Any]] = {
     -1: lambda _: 0,
     5: lambda _: 0,
     10: _number,
+    15: encoded_text,
     30: _binary,
     45: _moment,
     50: regex_parts,
     55: _pointer,
+    60: encoded_text,
     127: lambda _: 0,
 }
-_WITH_KEY = frozenset({*_KEYS, 15, 35, 40, 47} - {55})
+_WITH_KEY = frozenset({*_KEYS, 35, 40, 47} - {55, 60})
 
 
 def _compare_documents(left: Mapping[str, Any], right: Mapping[str, Any]) -> int:
     """Field by field: the types first, then the names, then the values."""
     for (left_name, left_value), (right_name, right_value) in zip(left.items(), right.items(), strict=False):
-        order = rank(left_value) - rank(right_value) or _sign(left_name, right_name) or compare(left_value, right_value)
+        order = (
+            rank(left_value) - rank(right_value)
+            or _sign(encoded_text(left_name), encoded_text(right_name))
+            or compare(left_value, right_value)
+        )
         if order:
             return order
     return len(left) - len(right)

@@ -27,15 +27,24 @@ DICT: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 """A date without a Python `datetime` stays a number: BSON's dates go far beyond the year 9999."""
 
-LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
+STRICT: CodecOptions[dict[str, Any]] = CodecOptions(dict, datetime_conversion=DatetimeConversion.DATETIME_MS)
 """Each date is a number."""
 
-RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+LOSSLESS = STRICT.with_options(unicode_decode_error_handler="surrogateescape")
+"""And a text that is no UTF-8 has surrogates. The driver does not encode those again (`encoded_text`)."""
+
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(
+    RawBSONDocument,
+    datetime_conversion=DatetimeConversion.DATETIME_MS,
+    unicode_decode_error_handler="surrogateescape",
+)
 """As above."""
 
 _JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
+
+_SHOWN = DICT.with_options(unicode_decode_error_handler="replace")
 
 _SMALL = 500
 """Characters of a document that may be kept for the next equal one."""
@@ -66,7 +75,7 @@ class Document:
         return _form(self) if len(self.raw) > _SMALL else _written(self)
 
     def __str__(self) -> str:
-        return json_util.dumps(self.decode(), json_options=_JSON)
+        return json_util.dumps(bson.decode(self.raw, _SHOWN), json_options=_JSON)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -119,6 +128,11 @@ def _written(document: Document) -> dict[str, Any]:
 
 
 EMPTY = Document.of({})
+
+
+def encoded_text(text: str) -> bytes:
+    """The bytes that it was decoded from."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 class _Unchecked(RawBSONDocument):

@@ -28,7 +28,8 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.max_key import MaxKey
 
-from changefeed.documents.document import LOSSLESS, Document
+from changefeed.bson_bytes import STRING, MalformedBson, document_of, element, elements, string
+from changefeed.documents.document import LOSSLESS, Document, encoded_text
 
 _ID = b"_id\x00"
 _LONE = 9
@@ -60,6 +61,14 @@ def row_key(document_key: bytes) -> bytes:
     return _canonical_id(bson.decode(document_key, LOSSLESS)["_id"])
 
 
+def id_alone(document: bytes) -> bytes:
+    """`{_id: value}` of a document or its key, byte for byte."""
+    for name, _, at, end in elements(document):
+        if name == b"_id":
+            return document_of([document[at - len(name) - 2 : end]])
+    raise MalformedBson("a stored document has no _id")
+
+
 def only_id(document_key: bytes) -> bool:
     """Whether `_id` is the only field, as in a collection that is not sharded."""
     if document_key[:_LONE] == _LONE_OBJECT_ID:
@@ -79,20 +88,32 @@ def _alone(document_key: bytes, kind: int) -> bool:
 def _canonical_id(value: Any) -> bytes:
     """The same bytes as the fast path of `row_key`, for an `_id` beside shard key fields."""
     found = canonical(value)
-    return bson.encode({"_id": value}) if found[:1] == _VALUE else found
+    return _encoded("_id", value) if found[:1] == _VALUE else found
 
 
 def canonical(value: Any) -> bytes:
     """The canonical bytes of any value that was decoded without loss: equal if the server treats two values as equal."""
     if isinstance(value, bool):
-        return _VALUE + bson.encode({"": value})
+        return _VALUE + _encoded("", value)
     if isinstance(value, (int, float, Decimal128)):
         return _number(value)
     if isinstance(value, Mapping):
-        return _DOCUMENT + b"".join(name.encode() + b"\x00" + _framed(canonical(part)) for name, part in value.items())
+        return _DOCUMENT + b"".join(
+            encoded_text(name) + b"\x00" + _framed(canonical(part)) for name, part in value.items()
+        )
     if isinstance(value, list):
         return _ARRAY + b"".join(_framed(canonical(part)) for part in value)
-    return _VALUE + bson.encode({"": value})
+    return _VALUE + _encoded("", value)
+
+
+def _encoded(name: str, value: Any) -> bytes:
+    """A document of one field."""
+    try:
+        return bson.encode({name: value})
+    except UnicodeEncodeError:  # the driver encodes no text that is not UTF-8
+        if type(value) is not str:
+            return name.encode() + b"\0" + ascii(value).encode()
+        return document_of([element(STRING, name.encode(), string(encoded_text(value)))])
 
 
 def _framed(part: bytes) -> bytes:

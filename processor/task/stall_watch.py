@@ -17,9 +17,8 @@ from types import FrameType
 
 import structlog
 
-from changefeed.documents.row_key import key_text
+from changefeed.documents.row_key import id_alone, key_text
 from changefeed.table import TableSchema
-from source.raw_find import key_of
 from source.raw_row import Header
 from source.stream.change_event import table_name
 
@@ -72,7 +71,7 @@ class StallWatch:
         task.looks = task.looks + 1 if row is not None and row is task.row else 1
         task.row = row
         if row is not None and task.looks == _PATIENCE:
-            key = key_text(row.key if isinstance(row, Header) else key_of(row))
+            key = key_text(row.key if isinstance(row, Header) else id_alone(row))
             _log.warning("task_stands_still", changefeed=task.changefeed, table=table, row=key, at=at)
 
 

@@ -33,7 +33,7 @@ from bson.raw_bson import RawBSONDocument
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.message_options import FormatName, JsonMode, MessageEncoding, MessageOptions
 from changefeed.documents.document import raw_document
-from changefeed.documents.row_key import only_id
+from changefeed.documents.row_key import id_alone, only_id
 from changefeed.event import RowType
 from changefeed.records.ddl import DdlRecord
 from sink.ddl import DownstreamDdl
@@ -41,7 +41,7 @@ from sink.messages.change_event import ChangeEvents, ddl_event, removed_fields
 from sink.messages.debezium_schema import key_schema, value_schema
 from sink.messages.message import Message, ddl_message
 from sink.messages.message_format import KeyedMessage, MessageFormat, RowHeaders, headers_of, watermark_alone
-from sink.messages.message_key import key_of, keys_json, message_key
+from sink.messages.message_key import keys_json, message_key
 from sink.messages.row_message import COPIED, OPS, BsonRows, JsonRows, OfTable, event_pos
 from sink.messages.shaped_json import ShapedJson
 from sink.row import RowChange, RowDetails, TargetTable
@@ -118,7 +118,7 @@ class DebeziumFormat:
 
     def _key(self, table: TargetTable, key: bytes) -> bytes:
         """Without the fields of a shard key, as Debezium's is."""
-        identity = key if only_id(key) else key_of(key)
+        identity = key if only_id(key) else id_alone(key)
         _, (head, _), tail = self._sources(table)
         return f'{head}{{"id": {_quoted(first_value(identity, self._ids))}}}{tail}'.encode()
 

@@ -15,20 +15,18 @@ The fields of a shard key are left out: they may change while the row stays the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from struct import Struct
-from typing import Any
 
 import bson
 from bson.decimal128 import Decimal128
-from bson.int64 import Int64
 
-from changefeed.bson_bytes import MalformedBson, document_of, element, elements
-from changefeed.documents.document import LOSSLESS
-from changefeed.documents.row_key import canonical, only_id, row_key
+from changefeed.bson_bytes import ARRAY, DOCUMENT, document_of, element, elements
+from changefeed.documents.row_key import canonical, id_alone, only_id, row_key
 from sluice_client.extended_json import to_json
 
 _INTEGER, _DECIMAL = 0x12, 0x13
+_NUMBERS = frozenset({0x01, 0x10, _INTEGER, _DECIMAL})
 _INT_KEY, _LONG_KEY = b"\x0e\0\0\0\x10_id\0", b"\x12\0\0\0\x12_id\0"
 """Their sizes leave no room for another field."""
 _AT = len(_LONG_KEY)
@@ -45,36 +43,28 @@ def message_key(document_key: bytes) -> bytes:
     if document_key.startswith(_LONG_KEY):
         return document_key
     if not only_id(document_key):
-        return bson.encode({"_id": _plain(bson.decode(document_key, LOSSLESS)["_id"])})
+        return _plain(id_alone(document_key))
     found = row_key(document_key)
     if found is document_key:
         return document_key
     if found[0] == _INTEGER and len(found) == 9:
         return _LONG_KEY + found[1:] + b"\0"
-    return bson.encode({"_id": _plain(bson.decode(document_key, LOSSLESS)["_id"])})
+    return _plain(document_key)
 
 
-def key_of(document: bytes) -> bytes:
-    """The `documentKey` of a copied document, whose other fields may have texts that are no UTF-8."""
-    for name, kind, at, end in elements(document):
-        if name == _ID:
-            return document_of([element(kind, name, document[at:end])])
-    raise MalformedBson("a copied document has no _id")
+def _plain(document: bytes) -> bytes:
+    return document_of([_plain_element(name, kind, document[at:end]) for name, kind, at, end in elements(document)])
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return list(map(_plain, value))
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal128)):
-        return value
-    found = canonical(value)
-    return (
-        Int64(int.from_bytes(found[1:], "little", signed=True))
-        if found[0] == _INTEGER
-        else Decimal128(found[1:].decode())
-    )
+def _plain_element(name: bytes, kind: int, value: bytes) -> bytes:
+    if kind in (DOCUMENT, ARRAY):
+        return element(kind, name, _plain(value))
+    if kind not in _NUMBERS:
+        return element(kind, name, value)
+    found = canonical(bson.decode(document_of([element(kind, b"", value)]))[""])
+    if found[0] == _INTEGER:
+        return element(_INTEGER, name, found[1:])
+    return element(_DECIMAL, name, Decimal128(found[1:].decode()).bid)
 
 
 _KEY_AT = 9

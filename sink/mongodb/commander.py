@@ -18,7 +18,7 @@ from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeou
 from pymongo.write_concern import WriteConcern
 
 from changefeed.cluster_time import ClusterTime, MajorityPoint
-from changefeed.documents.document import LOSSLESS, RAW
+from changefeed.documents.document import RAW, STRICT
 from changefeed.errors import (
     Divergence,
     FencedError,
@@ -33,6 +33,8 @@ from sink.mongodb.connection import LATE, Client, majority_point, stalled, stall
 from sink.mongodb.target_errors import translate
 from sink.sink import Permit
 
+_REPLY = STRICT.with_options(unicode_decode_error_handler="replace")
+"""A server quotes keys."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _SAY_WHEN = frozenset({"insert", "update", "delete"})
 """Commands whose answers tell the time and the term of the write."""
@@ -209,7 +211,7 @@ class Commander:
                 bounded = (
                     {**command, "writeConcern": {"w": 1}} if self._is_deferred(command) else _bounded(command, seconds)
                 )
-                document = self._client[database].command(bounded, session=session, codec_options=LOSSLESS)
+                document = self._client[database].command(bounded, session=session, codec_options=_REPLY)
                 results = self._results(document, session)
         except (PyMongoError, BSONError) as error:
             raise self._translated(error, doing) from error
@@ -292,7 +294,7 @@ class Commander:
         while cursor["id"]:
             database, _, collection = cursor["ns"].partition(".")
             more = {"getMore": cursor["id"], "collection": collection}
-            cursor = self._client[database].command(more, session=session, codec_options=LOSSLESS)["cursor"]
+            cursor = self._client[database].command(more, session=session, codec_options=_REPLY)["cursor"]
             results += cursor["nextBatch"]
         return results
 

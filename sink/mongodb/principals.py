@@ -12,7 +12,7 @@ from typing import Any
 
 from pymongo.write_concern import WriteConcern
 
-from changefeed.documents.document import LOSSLESS
+from changefeed.documents.document import STRICT
 from changefeed.errors import FencedError, SinkRefused
 from changefeed.users import PrincipalChanges, Principals, own_users
 from sink.mongodb.connection import Client
@@ -38,14 +38,14 @@ class TargetPrincipals:
     def read(self, roles: Iterable[str]) -> Principals:
         """All users, and of these roles those that exist: nobody may list all roles without administering them."""
         with translated("reading the target's users and roles", SinkRefused), self._connected() as client:
-            admin = client.get_database("admin", codec_options=LOSSLESS)
+            admin = client.get_database("admin", codec_options=STRICT)
             users = {str(user["_id"]): user for user in admin["system.users"].find({})}
             own = own_users(admin.command("connectionStatus"))
             return Principals(users=users, roles=_roles(client, sorted(roles)), own=own)
 
     def apply(self, changes: PrincipalChanges) -> None:
         with translated("writing the target's users and roles", SinkRefused), self._connected() as client:
-            stored = client["admin"].get_collection("system.users", LOSSLESS, write_concern=WriteConcern("majority"))
+            stored = client["admin"].get_collection("system.users", STRICT, write_concern=WriteConcern("majority"))
             for id in changes.new_roles:
                 self._write(client, id, {"createRole": _name(id), "privileges": [], "roles": []})
             for role in changes.roles:
@@ -64,7 +64,7 @@ class TargetPrincipals:
     def _write(self, client: Client, id: str, command: dict[str, Any], *, passing: Iterable[int] = ()) -> None:
         self._check_permit()
         client[_db(id)].command(
-            {**command, "writeConcern": _MAJORITY}, codec_options=LOSSLESS, allowable_errors=list(passing)
+            {**command, "writeConcern": _MAJORITY}, codec_options=STRICT, allowable_errors=list(passing)
         )
 
     def _check_permit(self) -> None:

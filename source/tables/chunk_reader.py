@@ -35,14 +35,14 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import raw_document
-from changefeed.documents.row_key import LAST_KEY, KeyRange
+from changefeed.documents.row_key import LAST_KEY, KeyRange, id_alone
 from changefeed.errors import InvariantError, SluiceError, SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from source.connection import Client
 from source.errors import translate
 from source.oplog.window import majority_time, newest_time
-from source.raw_find import Found, RawFind, key_of
+from source.raw_find import Found, RawFind
 from source.tables.row_read import name_of, one_term
 
 _MOST_DOCUMENTS = 5_000
@@ -216,10 +216,10 @@ class ChunkReader:
         """A read that was resumed starts with the last document of the read before. The read of `LAST_KEY` may do so too."""
         if self._chunk.whole or not documents:
             return documents
-        if self._last_key is not None and key_of(documents[0]) == self._last_key:
+        if self._last_key is not None and id_alone(documents[0]) == self._last_key:
             documents = documents[1:]
         if documents:
-            self._last_key = key_of(documents[-1])
+            self._last_key = id_alone(documents[-1])
         return documents
 
     def _late_enough(self, ts: ClusterTime) -> ClusterTime:

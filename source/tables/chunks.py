@@ -25,19 +25,19 @@ from functools import cmp_to_key, partial
 from typing import Any, TypeVar
 
 import structlog
-from bson import encode
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReadPreference
 from pymongo.errors import OperationFailure
 
+from changefeed.bson_bytes import STRING, document_of, element, string
 from changefeed.documents.bson_order import compare
-from changefeed.documents.document import RAW, Document, raw_document
+from changefeed.documents.document import RAW, Document, encoded_text, raw_document
+from changefeed.documents.row_key import id_alone
 from changefeed.table import TableName, TableSchema, TableSize
 from source.connection import Client, deployment_of, is_router, read_command
 from source.errors import translated
-from source.raw_find import key_of
 
 CHUNK_BYTES = 64 << 20
 MOST_CHUNKS = 10_000
@@ -157,8 +157,8 @@ def sampled(client: Client, name: TableName, documents: int, wanted: int) -> lis
 
 def bound_at(last: bytes, following: bytes) -> Document | None:
     """A bound between two documents, the second of which is beyond it. None if their `_id`s make none."""
-    bound = _short(raw_document(key_of(following)))
-    if bound is None or compare(raw_document(key_of(last))["_id"], bound["_id"]) >= 0:
+    bound = _short(raw_document(id_alone(following)))
+    if bound is None or compare(raw_document(id_alone(last))["_id"], bound["_id"]) >= 0:
         return None
     return Document(bytes(bound.raw))
 
@@ -167,7 +167,9 @@ def _short(key: RawBSONDocument) -> RawBSONDocument | None:
     """MinKey and MaxKey are no bounds: a server does not scan from a `min` that nothing can follow, or to a `max` that nothing can precede."""
     value = key["_id"]
     if len(key.raw) > _LONGEST_BOUND:
-        return raw_document(encode({"_id": value[:_PREFIX]})) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return None
+        return raw_document(document_of([element(STRING, b"_id", string(encoded_text(value[:_PREFIX])))]))
     return None if isinstance(value, MinKey | MaxKey) else key
 
 

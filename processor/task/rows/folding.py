@@ -173,9 +173,12 @@ def _set_names(update: bytes | None) -> tuple[str, ...] | None:
 
 
 def _faithful(raw: RawBSONDocument) -> dict[str, Any] | None:
-    """The fields, if encoding them gives the same bytes again. Some deprecated types and duplicate names do not."""
+    """The fields, if encoding them gives the same bytes again. Some deprecated types, duplicate names and texts that are no UTF-8 do not."""
     fields = dict(raw)
-    return fields if bson.encode(fields) == raw.raw else None
+    try:
+        return fields if bson.encode(fields) == raw.raw else None
+    except UnicodeEncodeError:
+        return None
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.file_options import FileSinkOptions
-from changefeed.documents.row_key import key_text
+from changefeed.documents.row_key import id_alone, key_text
 from changefeed.event import RowTally
 from changefeed.position import Position
 from changefeed.table import TableName
@@ -21,7 +21,6 @@ from sink.messages.files.data_files import Origin, data_format, data_writer
 from sink.messages.files.directory import open_store
 from sink.messages.files.feed_log import FeedIdentity, FileCommitter, FileDdlApplier, FileLeftovers, FileMarks
 from sink.messages.files.store import RETRIES, Store
-from sink.messages.message_key import key_of
 from sink.messages.row_message import without_json
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
@@ -143,7 +142,7 @@ class FileDocumentLoader(DocumentLoader):
         self._writer.permit()
         copied, table, messages = self._writer.encoder.copied, self._table, list[Any]()
         for document in documents:
-            key = key_of(document)
+            key = id_alone(document)
             try:
                 messages.append(copied(table, document, key, read_ts))
             except NoJson as error:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.sinks.kafka_options import LEAST_MESSAGE_BYTES, KafkaSinkOptions, LargeRow
 from changefeed.config.sinks.topic_rules import PartitionBy
-from changefeed.documents.row_key import key_text
+from changefeed.documents.row_key import id_alone, key_text
 from changefeed.errors import MessagesLost, RowRejected, SinkRefused
 from changefeed.event import RowTally
 from changefeed.table import COPIED_AGAIN, TableId
@@ -29,7 +29,6 @@ from sink.messages.kafka.sender import Addressed, Sender
 from sink.messages.kafka.topic_admin import TopicAdmin, replaced
 from sink.messages.kafka.topics import Topics, partition_of, partitions_of
 from sink.messages.message_format import POS, TABLE, KeyedMessage, MessageFormat, claim_check, claim_name, key_only
-from sink.messages.message_key import key_of
 from sink.messages.row_message import OfTable, without_json
 from sink.receipt import Receipt
 from sink.row import AskedRows, RowChange, Sole, TargetTable, Unfinished, Write, WriteResult
@@ -153,7 +152,7 @@ class KafkaDocumentLoader(DocumentLoader):
         copied, table, topics = self._writer.format.copied, self._table, self._writer.topics
         messages: list[KeyedMessage] = []
         for document in documents:
-            key = key_of(document)
+            key = id_alone(document)
             try:
                 messages += copied(table, document, key, read_ts)
             except NoJson as error:

@@ -14,12 +14,12 @@ import bson
 from bson.raw_bson import RawBSONDocument
 
 from changefeed.documents.document import raw_document
-from changefeed.documents.row_key import only_id
+from changefeed.documents.row_key import id_alone, only_id
 from changefeed.event import RowType
 from changefeed.table import TableName
 from sink.mongodb.refusal import Refusal, refusal_of
 from sink.mongodb.rows.bulk_plan import Batch, phase
-from sink.mongodb.rows.row_place import RowQuery, found_by_key, own_filter, spread
+from sink.mongodb.rows.row_place import RowQuery, filter_of_ids, found_by_key, own_filter, spread
 from sink.mongodb.rows.statements.exact_insert import exact_insert, holds_zero_time
 from sink.mongodb.rows.statements.update_translation import (
     NO_REMOVED,
@@ -136,8 +136,7 @@ def _update(change: RowChange, query: str, operation: str, *, first: bool) -> Co
     where = {name: {"$exists": False} for name in update.absent}
     if update.fits is not None:
         where["$expr"] = update.fits
-    found = {**own_filter(change), **where} if where else own_filter(change)
-    return {query: found, operation: update.operation, "multi": False}
+    return {query: own_filter(change, where), operation: update.operation, "multi": False}
 
 
 def _upsert(finds: RowQuery, makes: Any, query: str = "q", operation: str = "u") -> CommandBody:
@@ -216,9 +215,9 @@ def depends_on_shape(change: RowChange) -> bool:
 
 def present_command(changes: Sequence[RowChange]) -> tuple[str, CommandBody]:
     """Finds which of the changes' documents exist; only for a table that is not sharded."""
-    name, ids = changes[0].table.name, [raw_document(change.key)["_id"] for change in changes]
-    find = {"find": name.coll, "filter": {"_id": {"$in": ids}}, "projection": {"_id": 1}, "singleBatch": True}
-    return name.db, {**find, "batchSize": len(ids) + 1}
+    name, wanted = changes[0].table.name, filter_of_ids(change.key for change in changes)
+    find = {"find": name.coll, "filter": wanted, "projection": {"_id": 1}, "singleBatch": True}
+    return name.db, {**find, "batchSize": len(changes) + 1}
 
 
 def document_command(change: RowChange) -> tuple[str, CommandBody]:
@@ -228,7 +227,7 @@ def document_command(change: RowChange) -> tuple[str, CommandBody]:
 
 def anywhere_command(change: RowChange) -> tuple[str, CommandBody]:
     """Finds the document of a change, wherever the target has it."""
-    return change.table.name.db, found_command(change.table, {"_id": raw_document(change.key)["_id"]})
+    return change.table.name.db, found_command(change.table, raw_document(id_alone(change.key)))
 
 
 def found_command(table: TargetTable, filter_: RowQuery) -> CommandBody:
@@ -260,7 +259,7 @@ def rewrite_command(change: RowChange, document: bytes, if_still: bytes | None =
     """The document instead of the one that there is, which must still equal another one. Servers before 6.0 fail at `$eq` of a whole document."""
     still = {"$cmp": ["$$ROOT", {"$literal": raw_document(if_still)}]} if if_still else None
     unchanged = {} if still is None else {"$expr": {"$eq": [still, 0]}}
-    statement = {"q": {**own_filter(change), **unchanged}, "u": _replacement(document), "multi": False}
+    statement = {"q": own_filter(change, unchanged), "u": _replacement(document), "multi": False}
     return {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
 
 
@@ -275,7 +274,7 @@ def displace_command(change: RowChange) -> tuple[str, CommandBody]:
 
 def _any_of_its_id(change: RowChange) -> CommandBody:
     """Deletes every document of this `_id`: one with another shard key value blocks the new one."""
-    return {"q": {"_id": raw_document(change.key)["_id"]}, "limit": 0}
+    return {"q": raw_document(id_alone(change.key)), "limit": 0}
 
 
 def _inserting(table: TargetTable, filter_: RowQuery, document: bytes) -> CommandBody:

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import bson
 import structlog
 from bson import ObjectId
 from bson.errors import BSONError
@@ -25,7 +24,7 @@ from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import RAW, raw_document
-from changefeed.documents.row_key import LAST_KEY, KeyRange
+from changefeed.documents.row_key import LAST_KEY, KeyRange, id_alone
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from sink.mongodb.commander import Commander, TakesTooLong
@@ -191,8 +190,7 @@ class MongoDocumentLoader(DocumentLoader):
             self._rows.write([self._change(document, read_ts) for document in documents], replay=True)
 
     def _change(self, document: bytes, read_ts: ClusterTime) -> RowChange:
-        key = bson.encode({"_id": raw_document(document)["_id"]}, codec_options=RAW)
-        return RowChange(self._table, RowType.INSERT, key, document, None, read_ts.to_int(), b"")
+        return RowChange(self._table, RowType.INSERT, id_alone(document), document, None, read_ts.to_int(), b"")
 
 
 def _end_of_part(documents: Sequence[bytes], begin: int, most_bytes: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import bson
 
 from changefeed.documents.document import raw_document
-from changefeed.documents.row_key import row_key
+from changefeed.documents.row_key import id_alone, row_key
 from changefeed.errors import RowRejected, SinkRefused, SinkUnavailable
 from changefeed.event import RowType
 from changefeed.table import COPY_ANEW
@@ -28,7 +28,6 @@ from sink.mongodb.rows.row_place import (
     Move,
     RowQuery,
     as_written,
-    id_alone,
     is_looked_for,
     key_of_document,
     of_different_rows,

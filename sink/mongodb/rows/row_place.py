@@ -38,8 +38,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import bson
 
-from changefeed.documents.document import RAW, meet, raw_document
-from changefeed.documents.row_key import only_id, row_key
+from changefeed.bson_bytes import ARRAY, DOCUMENT, array, document_of, element
+from changefeed.documents.document import meet, raw_document
+from changefeed.documents.row_key import id_alone, only_id, row_key
 from changefeed.event import RowType
 from sink.row import RowChange, TargetTable
 
@@ -58,19 +59,26 @@ def found_by_key(change: RowChange) -> bool:
     return bool(change.table.shard_key) or only_id(change.key)
 
 
-def own_filter(change: RowChange) -> RowQuery:
-    """The filter for the one document of the change. Only where the target shards the table it is more than the `_id`."""
-    key = raw_document(change.key)
-    return key if found_by_key(change) else {"_id": key["_id"]}
+def own_filter(change: RowChange, where: Mapping[str, Any] | None = None) -> RowQuery:
+    """The filter for the one document of the change. Only where the target shards the table it is more than the `_id`. The key keeps its bytes."""
+    key = change.key if found_by_key(change) else id_alone(change.key)
+    return raw_document(_with(key, where) if where else key)
 
 
-def id_alone(key: bytes) -> bytes:
-    return bson.encode({_ID: raw_document(key)[_ID]}, codec_options=RAW)
+def filter_of_ids(keys: Iterable[bytes]) -> RowQuery:
+    """The filter for all documents of these keys."""
+    ids = [(key[4], key[9:-1]) for key in map(id_alone, keys)]
+    among = document_of([element(ARRAY, b"$in", array(ids))])
+    return raw_document(document_of([element(DOCUMENT, b"_id", among)]))
+
+
+def _with(key: bytes, fields: Mapping[str, Any]) -> bytes:
+    return document_of([key[4:-1], bson.encode(fields)[4:-1]])
 
 
 def key_of_document(document: bytes, paths: Sequence[str]) -> bytes:
     raw = raw_document(document)
-    return bson.encode({_ID: raw[_ID], **{path: _at(raw, path) for path in paths}}, codec_options=RAW)
+    return _with(id_alone(document), {path: _at(raw, path) for path in paths})
 
 
 def key_of_event(key: bytes, paths: Sequence[str]) -> bytes | None:
@@ -78,7 +86,7 @@ def key_of_event(key: bytes, paths: Sequence[str]) -> bytes | None:
     raw = raw_document(key)
     if any(path not in raw for path in paths):
         return None
-    return bson.encode({_ID: raw[_ID], **{path: raw[path] for path in paths}}, codec_options=RAW)
+    return _with(id_alone(key), {path: raw[path] for path in paths})
 
 
 def unplaced_key(key: bytes, paths: Sequence[str]) -> bytes:
@@ -165,7 +173,7 @@ def of_different_rows(changes: Iterable[RowChange]) -> Iterator[list[RowChange]]
 
 def places_command(changes: Sequence[RowChange]) -> tuple[str, dict[str, Any]]:
     """Finds the whole keys of the changes' documents, wherever a router has them."""
-    table, ids = changes[0].table, [raw_document(change.key)["_id"] for change in changes]
+    table, wanted = changes[0].table, filter_of_ids(change.key for change in changes)
     fields = dict.fromkeys(("_id", *table.shard_key), 1)
-    find = {"find": table.name.coll, "filter": {"_id": {"$in": ids}}, "projection": fields, "singleBatch": True}
-    return table.name.db, {**find, "batchSize": 2 * len(ids) + 1}
+    find = {"find": table.name.coll, "filter": wanted, "projection": fields, "singleBatch": True}
+    return table.name.db, {**find, "batchSize": 2 * len(changes) + 1}

@@ -18,7 +18,8 @@ import bson
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
-from changefeed.documents.document import RAW, raw_document
+from changefeed.documents.document import raw_document
+from changefeed.documents.row_key import id_alone
 from changefeed.errors import RowRejected, SinkUnavailable
 from changefeed.event import RowType
 from sink.mongodb.commander import Commander, Send
@@ -144,8 +145,7 @@ def _edited(changes: Sequence[RowChange], found: Sequence[RawBSONDocument], *, v
     before = bytes(found[0].raw) if found else None
     base, update = before, changes[-1].update or _NOTHING
     if base is None and raw_document(update).get("upsert"):
-        key = raw_document(changes[-1].key)["_id"]
-        base = bson.encode({"_id": key}, codec_options=RAW)
+        base = id_alone(changes[-1].key)
     all_of_it = base is not None and (len(changes) > 1 or fits(base, update))
     if not (all_of_it or viable):
         return Rewritten(before, None, fits=False)

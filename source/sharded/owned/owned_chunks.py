@@ -21,11 +21,11 @@ from pymongo.errors import PyMongoError
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import raw_document
-from changefeed.documents.row_key import LAST_KEY, row_key
+from changefeed.documents.row_key import LAST_KEY, id_alone, row_key
 from changefeed.errors import DuplicateId, InvariantError, SourceUnavailable
 from changefeed.table import TableName, TableSchema, TableSize
 from source.errors import translate, translated
-from source.raw_find import Found, key_of
+from source.raw_find import Found
 from source.sharded.cluster_clients import ClusterClients, reach_newest
 from source.sharded.owned.owned_find import OwnedReplies, owned_find
 from source.tables.chunk_reader import Chunk
@@ -131,7 +131,7 @@ class OwnedChunk:
         owners: dict[Any, str] = {}
         for shard, documents in taken.items():
             for document in documents:
-                other = owners.setdefault(row_key(key_of(document)), shard)
+                other = owners.setdefault(row_key(id_alone(document)), shard)
                 if other != shard:
                     raise DuplicateId(
                         f"shards {other} and {shard} of the source each have a document with _id {_id(document)!r} in "
@@ -188,7 +188,7 @@ def _given_on(batches: Iterator[list[bytes]]) -> Generator[list[bytes], None, bo
 
 
 def _id(document: bytes) -> Any:
-    return raw_document(key_of(document))["_id"]
+    return raw_document(id_alone(document))["_id"]
 
 
 def _order(document: bytes) -> Any:

@@ -1,6 +1,6 @@
 """A row that breaks its task, with an error that names no table: the tables are separated until the one with the row is alone, and stopped.
 
-The row has a text that is not UTF-8. Servers store it, and the driver cannot decode it where an update has to be rewritten.
+The row has a text that is not UTF-8. Servers store it, and the driver cannot encode it where an update becomes a pipeline.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ def test_the_table_whose_row_breaks_the_task_is_found_and_stops_alone(
 ) -> None:
     source, there = standing.source[database], standing.target[f"{database}_to"]
     for table in _TABLES:
-        source[table].insert_one({"_id": 1, "x": 1})
+        source[table].insert_one({"_id": 1, "x": list(range(50))})
     feed = standing.create("breaks-its-task", database, start="initial")
     standing.until(lambda: all(there[table].find_one() for table in _TABLES), "the copies")
     standing.until(lambda: not standing.differences(database), "the indexes")
 
-    text = bson.encode({"q": {"_id": 1}, "u": {"$set": {"text": "??"}, "$unset": {"x": ""}}}).replace(
-        b"??", b"\xff\xfe"
-    )
+    shorter = [{"$set": {"text": "??", "x": list(range(40))}}]
+    text = bson.encode({"q": {"_id": 1}, "u": shorter}).replace(b"??", b"\xff\xfe")
     with standing.source.start_session() as session, session.start_transaction():
         for table in _TABLES:
             source[table].insert_one({"_id": 2}, session=session)

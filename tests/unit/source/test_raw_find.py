@@ -3,13 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import bson
-import pytest
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
-from changefeed.bson_bytes import MalformedBson
 from changefeed.cluster_time import ClusterTime
-from source.raw_find import key_of, parse_found
+from source.raw_find import parse_found
 
 
 def test_the_first_reply_of_a_snapshot_says_its_time_and_later_ones_only_bring_documents() -> None:
@@ -20,9 +18,3 @@ def test_the_first_reply_of_a_snapshot_says_its_time_and_later_ones_only_bring_d
     assert (found.documents, found.cursor_id, found.at_ts) == (raw, 7, ClusterTime(100, 3))
     last = parse_found(bson.encode({"cursor": {"id": Int64(0), "ns": "a.b", "nextBatch": documents[:1]}, "ok": 1.0}))
     assert (last.documents, last.cursor_id, last.at_ts) == (raw[:1], 0, None)
-
-
-def test_a_key_is_cut_out_wherever_it_stands_in_its_document() -> None:
-    assert key_of(bson.encode({"a": {"_id": 1}, "_id": {"b": [1]}, "c": 2})) == bson.encode({"_id": {"b": [1]}})
-    with pytest.raises(MalformedBson):
-        key_of(bson.encode({"a": 1}))

@@ -29,6 +29,7 @@ from devstack.mongodb.server import Client, MongoDB
 from devstack.process import wait_until
 from source.tables import chunk_reader
 from tests.component.processor.copy.copying import Copying
+from tests.component.source.odd_texts import no_utf8
 from tests.independent_compare import differences, documents
 
 _KIB = 1 << 10
@@ -228,6 +229,34 @@ def test_what_an_unrecorded_attempt_left_of_a_deleted_document_is_cleared_away(
     rows.delete_many({"_id": {"$gte": 1600}})
     copy.on_chunk = lambda _: None
     copy.run()
+    assert different(source_client, target_client, database) == []
+
+
+@_divided
+def test_keys_with_a_text_that_is_no_utf8_are_copied_by_chunks_while_their_rows_change(
+    copying: Make, source_client: Client, target_client: Client, database: str, divided: bool
+) -> None:
+    def key(number: int) -> dict[str, Any]:
+        """A short one, a long one, or one inside a document."""
+        kinds = (f"?{number}", f"{number:03}?{'k' * 1500}", {"a": f"caf? {number}", "n": number})
+        return {"_id": kinds[number % 3]}
+
+    def change(number: int) -> None:
+        chunks.add(number)
+        updates = [no_utf8({"q": key(at), "u": {"$set": {"g": number}}}) for at in range(number % 7, 600, 7)]
+        source_client[database].command({"update": "rows", "updates": updates})
+        deletes = [no_utf8({"q": key(at), "limit": 1}) for at in range(number % 11, 600, 11)]
+        source_client[database].command({"delete": "rows", "deletes": deletes})
+        rows.insert_many([no_utf8({**key(1000 + 10 * number + at), "f": 0}) for at in range(10)])
+
+    chunks: set[int] = set()
+    rows = source_client[database]["rows"]
+    rows.insert_many([no_utf8({**key(number), "f": "x" * 500}) for number in range(600)])
+    copy = copying(chunk_bytes=64 * _KIB, divided=divided)
+    copy.on_chunk = change
+    copy.run()
+    copy.catch_up_to_now()
+    assert len(chunks) > 3
     assert different(source_client, target_client, database) == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import bson
 from bson.binary import Binary
 from bson.code import Code
-from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.codec_options import CodecOptions
 from bson.datetime_ms import DatetimeMS
 from bson.dbref import DBRef
 from bson.decimal128 import Decimal128
@@ -22,11 +22,12 @@ from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
+from changefeed.bson_bytes import DOCUMENT, STRING, document_of, element, string
 from changefeed.documents.bson_order import compare
 from devstack.mongodb.server import Client
 from processor.task.copied_ranges import key_of
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS)
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
 _POINTER = b"\x1f\0\0\0\x0ca\0\x0b\0\0\0shop.goods\0" + b"7" * 12 + b"\0"
 _POINTER = len(_POINTER).to_bytes(4, "little") + _POINTER[4:]
 
@@ -48,6 +49,7 @@ _NESTED: list[Any] = [
     *(Code("x"), Code("xy"), Code("x", {"a": 1}), Code("x", {"a": 2}), Code("a", {"a": 3}), Code("x", {})),
     *(DBRef("shop", 1), DBRef("shop", 2), DBRef("shop", 1, "db")),
 ]
+_NO_UTF8 = [b"\xe9", b"a\xe9", b"a\xff", b"a\xc3", b"\xed\xb3\xa9", b"\xf0\x9f\x98\x80\xff", b"\xef\xbf\xbd"]
 _PAIRS = [{"b": 1, "a": 2}, {"b": 1}, {"b": 1.5}, {"b": 1, "a": 1}, {"c": 0}, {"b": "x"}, {"b": None}]
 
 
@@ -56,6 +58,10 @@ def test_every_key_stands_where_the_servers_index_has_it(source_client: Client, 
     keys = [bson.encode({"_id": value}) for value in [*_VALUES, *_PAIRS]]
     keys += [bson.encode({"_id": {"a": value}}) for value in [*_VALUES, *_NESTED]]
     keys.append(bson.encode({"_id": RawBSONDocument(_POINTER)}))
+    keys += [document_of([element(STRING, b"_id", string(text))]) for text in _NO_UTF8]
+    for text in _NO_UTF8:
+        inner = document_of([element(STRING, b"a", string(text))]), document_of([element(STRING, text, string(b""))])
+        keys += [document_of([element(DOCUMENT, b"_id", each)]) for each in inner]
     for key in keys:
         rows.insert_one(RawBSONDocument(key))
 

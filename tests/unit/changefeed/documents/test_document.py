@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import bson
@@ -93,3 +94,10 @@ def test_a_raw_document_is_the_driver_s_own(fields: dict[str, Any]) -> None:
     assert found == expected
     assert dict(found) == dict(expected)
     assert bson.encode({"documents": [found]}) == bson.encode({"documents": [expected]})
+
+
+def test_a_text_that_is_no_utf8_is_shown_and_kept() -> None:
+    """A bound between two chunks may have one."""
+    document = Document(bson.encode({"_id": "caf?"}).replace(b"?", b"\xe9"))
+    assert str(document) == '{"_id": "caf\\ufffd"}'
+    assert document.written() == {"$bson": b64encode(document.raw).decode()}

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import bson
 import pytest
 from bson.binary import Binary
+from bson.code import Code
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.objectid import ObjectId
+from bson.regex import Regex
 from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changefeed.documents.row_key import key_text, only_id, row_key
+from changefeed.bson_bytes import STRING, MalformedBson, document_of, element, string
+from changefeed.documents.document import LOSSLESS, encoded_text, raw_document
+from changefeed.documents.row_key import canonical, id_alone, key_text, only_id, row_key
 
 
 def _key(identity: Any, **shard_key: Any) -> bytes:
@@ -97,3 +102,63 @@ def test_a_long_key_is_cut_and_its_size_is_shown() -> None:
 
 def test_text_that_is_not_utf_8_is_shown() -> None:
     assert key_text(bson.encode({"_id": "aa"}).replace(b"aa", b"\xff\xff")).startswith("{'_id': ")
+
+
+def test_a_key_is_cut_out_wherever_it_stands_in_its_document() -> None:
+    assert id_alone(bson.encode({"a": {"_id": 1}, "_id": {"b": [1]}, "c": 2})) == bson.encode({"_id": {"b": [1]}})
+    with pytest.raises(MalformedBson):
+        id_alone(bson.encode({"a": 1}))
+
+
+_ODD = [b"\xe9", b"caf\xe9", b"caf\xe9s", b"\xc3\xa9", b"\xed\xb3\xa9", b"\xff"]
+
+
+def _odd(fields: Mapping[str, Any], odd: bytes) -> bytes:
+    """The question mark in the fields is that text."""
+    wide = bson.encode(fields).replace(b"?" * len(odd), odd)
+    assert odd in wide
+    return wide
+
+
+@pytest.mark.parametrize("odd", _ODD)
+def test_a_text_that_is_not_utf_8_is_a_key_with_its_bytes(odd: bytes) -> None:
+    text = "?" * len(odd)
+    lone = _odd({"_id": text}, odd)
+    assert (
+        row_key(lone)
+        == lone
+        == row_key(_odd({"_id": text, "shard": 1}, odd))
+        == row_key(_odd({"shard": 1, "_id": text}, odd))
+    )
+    assert id_alone(_odd({"shard": 1, "_id": text}, odd)) == lone
+    assert only_id(_odd({"_id": {"a": text}}, odd))
+    assert not only_id(_odd({"_id": {text: 1}, "shard": 1}, odd))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"_id": {"a": "??", "n": 1}},
+        {"_id": {"??": 1}},
+        {"_id": {"a": ["??"]}},
+        {"_id": {"a": {"b": Code("??")}}},
+        {"_id": {"a": Code("??", {"b": 1})}},
+        {"_id": {"a": Regex("??")}},
+    ],
+)
+def test_different_texts_that_are_not_utf_8_are_different_keys(fields: dict[str, Any]) -> None:
+    keys = {row_key(_odd(fields, odd)) for odd in (b"\xe9\xe9", b"\xe9\xe8", b"\xc3\xa9")}
+    assert len(keys) == 3
+    assert row_key(_odd(fields, b"\xe9\xe9")) in keys
+
+
+def test_numbers_beside_a_text_that_is_not_utf_8_are_compared_by_value() -> None:
+    assert len({row_key(_odd({"_id": {"a": "?", "n": n}}, b"\xe9")) for n in (2, 2.0, Int64(2))}) == 1
+
+
+@given(st.binary(max_size=6))
+def test_a_text_has_the_bytes_that_it_was_decoded_from(raw: bytes) -> None:
+    document = document_of([element(STRING, b"_id", string(raw))])
+    assert encoded_text(bson.decode(document, LOSSLESS)["_id"]) == raw
+    assert encoded_text(raw_document(document)["_id"]) == raw
+    assert canonical(bson.decode(document, LOSSLESS)["_id"])[-len(raw) - 2 :] == raw + b"\0\0"

@@ -11,8 +11,8 @@ from bson.int64 import Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changefeed.documents.row_key import row_key
-from sink.messages.message_key import key_json, key_of, keys_json, message_key
+from changefeed.documents.row_key import id_alone, row_key
+from sink.messages.message_key import key_json, keys_json, message_key
 from sluice_client.extended_json import to_json
 from tests.unit.sink.messages.changes import no_utf8
 
@@ -65,7 +65,7 @@ def test_a_key_is_the_id_with_numbers_in_one_form(identity: Any, key: Any) -> No
 
 def test_the_key_of_a_document_is_found_among_texts_that_are_no_utf8() -> None:
     document = no_utf8({"text": "??", "_id": Int64(7), "more": "??"})
-    assert key_of(document) == bson.encode({"_id": Int64(7)})
+    assert id_alone(document) == bson.encode({"_id": Int64(7)})
 
 
 _IDS: list[Any] = [
@@ -83,3 +83,8 @@ def test_a_key_is_written_as_any_document(id_: Any, beside: dict[str, Any]) -> N
     for key in (bson.encode({"_id": id_, **beside}), bson.encode({**beside, "_id": id_})):
         assert key_json(key) == to_json(key)
         assert keys_json(key) == (to_json(key), to_json(message_key(key)))
+
+
+def test_a_key_keeps_a_text_that_is_no_utf8() -> None:
+    raw, keyed = (_raw({"a": "caf?", "n": number}).replace(b"?", b"\xe9") for number in (2, Int64(2)))
+    assert message_key(raw) == message_key(keyed) == keyed

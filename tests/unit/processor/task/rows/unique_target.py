@@ -40,7 +40,7 @@ class UniqueTarget:
             return {"maxWireVersion": 25, "maxWriteBatchSize": 100_000, "maxBsonObjectSize": 16 << 20}
         verb = next(iter(command))
         if verb == "find":
-            return {"cursor": {"firstBatch": list(self._found(**command["filter"]))}}
+            return {"cursor": {"firstBatch": list(self._found(**bson.decode(bson.encode(command["filter"]))))}}
         if verb == "aggregate":
             return {"cursor": {"firstBatch": list(self._aggregated(*command["pipeline"]))}}
         statements = command[

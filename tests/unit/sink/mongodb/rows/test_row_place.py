@@ -11,6 +11,7 @@ from bson.int64 import Int64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from changefeed.documents.row_key import id_alone
 from changefeed.errors import SinkRefused
 from changefeed.event import RowType
 from changefeed.table import TableId, TableName
@@ -18,7 +19,6 @@ from sink.mongodb.rows.placing import shard_key_of
 from sink.mongodb.rows.row_place import (
     Move,
     as_written,
-    id_alone,
     is_looked_for,
     key_of_document,
     key_of_event,
