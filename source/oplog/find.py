@@ -32,6 +32,8 @@ _FIRST_ENTRIES, MOST_ENTRIES = 500, 10_000
 """Of a reply: a window that ends early gives up what it has read beyond its end. That of a table for which the sink is too slow needs few."""
 _LONGEST_MS = 10_000
 """The server's time limit for one cursor. A range that takes longer is continued by another cursor."""
+_BY_TIME = {"oplogReplay": True}
+"""A server of 4.2 goes to the first time of the filter, instead of reading all before it. Later ones do so anyway, and ignore this."""
 _OLDEST = {"find": OPLOG.coll, "sort": {"$natural": 1}, "limit": 1, "singleBatch": True, "projection": {"ts": 1}}
 
 
@@ -63,6 +65,7 @@ def entries(
         },
         "readConcern": {"level": "majority", "afterClusterTime": last_ts.to_bson()},
         "maxTimeMS": _LONGEST_MS,
+        **_BY_TIME,
         **({"projection": projection} if projection is not None else {}),
     }
     member = member_read(client)
@@ -90,6 +93,7 @@ def entry_at(client: Client, ts: ClusterTime, projection: Mapping[str, object] |
     """An entry that must exist, as part of a transaction that a majority has. A member that does not have it yet waits."""
     concern = {"level": "majority", "afterClusterTime": ts.to_bson()}
     arguments: dict[str, object] = {"filter": {"ts": ts.to_bson()}, "readConcern": concern, "maxTimeMS": _LONGEST_MS}
+    arguments |= _BY_TIME
     if projection is not None:
         arguments["projection"] = projection
     with RawFind(client, OPLOG, arguments, most=2) as replies:

@@ -30,7 +30,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.errors import InvariantError
 from changefeed.position import Position
 from source.oplog.update import description, is_replacement, upserting
-from source.raw_row import WALL_SIZE, Header, RowAbout, transaction_of
+from source.raw_row import WALL_SIZE, Header, RowAbout, milliseconds, transaction_of
 
 _INT32: Callable[[bytes, int], tuple[int]] = Struct("<i").unpack_from
 _INT64: Callable[[bytes, int], tuple[int]] = Struct("<q").unpack_from
@@ -51,6 +51,8 @@ _FIRST_IDS = {bytes([kind]) + _ID: ((10 + size).to_bytes(4, "little"), 9 + size)
 _BUCKETS = b"system.buckets."
 _WALL = b"\x09wall\0"
 _WALL_AT, _WALL_END = len(_WALL), len(_WALL) + WALL_SIZE
+_TIME_FIRST = 0x11
+"""The type of `ts`, where an entry begins with it."""
 _FIRST = b"00000000"
 _SHARD_PLACE, _DIGITS = b"\x02place\0\x19\0\0\0", 24
 _SHARD_PLACE_SIZE = len(_SHARD_PLACE) + _DIGITS + 1
@@ -241,7 +243,12 @@ def about_command(entry: bytes) -> bytes:
 
 
 def about_of(entry: bytes, _: Header) -> RowAbout:
-    """The wall time is behind the documents; in what was made of a transaction, its session and number follow."""
+    """The wall time is behind the documents; in what was made of a transaction, its session and number follow.
+
+    Before 4.4 entries begin with their time, and `o` is behind all else: `.. wall, lsid, txnNumber, .. o`. These are in no transaction.
+    """
+    if entry[4] == _TIME_FIRST:
+        return RowAbout(next((milliseconds(entry, at) for name, _, at, _ in elements(entry) if name == b"wall"), None))
     at = entry.rfind(_WALL)
     if at < 0:
         return RowAbout()

@@ -119,3 +119,9 @@ def test_a_part_of_a_transaction_that_was_removed_is_lost(server: Server, projec
     server.times = [7]
     with pytest.raises(HistoryLost, match="a part of a transaction"):
         find.entry_at(None, at(4), projection)  # type: ignore[arg-type]  # see `server`
+
+
+def test_a_server_of_4_2_is_asked_to_go_to_the_time(server: Server) -> None:
+    read(3, 6)
+    find.entry_at(None, at(4), None)  # type: ignore[arg-type]  # see `server`
+    assert [asked["oplogReplay"] for asked in server.asked] == [True, True]

@@ -8,6 +8,7 @@ from typing import Any
 import bson
 import pytest
 from bson.binary import Binary
+from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 from hypothesis import given
@@ -18,7 +19,7 @@ from changefeed.errors import HistoryLost
 from changefeed.table import TableName
 from source.oplog.command_entry import CommandEntry
 from source.oplog.find import operations
-from source.oplog.row_entry import made_entry, scan, update_of
+from source.oplog.row_entry import about_command, about_of, made_entry, scan, update_of
 from source.stream.change_event import table_name
 
 UI = Binary(bytes(range(16)), 4)
@@ -190,3 +191,31 @@ def test_a_made_entry_has_the_time_and_the_place_that_it_is_given() -> None:
     for operation in (own_time, raw(inner("i", {"_id": 1}, o2={"_id": 1}, stmtId=3))):
         header = scan(made_entry(operation, AT_RAW, 70_000, upserts=False))
         assert (header.time, header.token) == (ClusterTime(100, 5).to_int(), b"00011170")
+
+
+_WRITTEN, _OTHER = DatetimeMS(1_767_225_600_000), DatetimeMS(7)
+
+
+@pytest.mark.parametrize("o", [{"_id": 1}, {"_id": 1, "wall": _OTHER, "lsid": {"id": UI}}, {"_id": {"wall": _OTHER}}])
+@pytest.mark.parametrize("session", [{}, {**SESSION, "stmtId": 0, "prevOpTime": NOWHERE}])
+@pytest.mark.parametrize("op", ["i", "d"])
+def test_an_entry_of_4_2_has_its_wall_time_before_its_document(
+    op: str, o: dict[str, Any], session: dict[str, Any]
+) -> None:
+    entry = raw({**WHEN, "op": op, "ns": "shop.a", "ui": UI, "wall": _WRITTEN, **session, "o": o})
+    assert about_of(entry, scan(entry)) == (int(_WRITTEN), None)
+
+
+@pytest.mark.parametrize("session", [{}, SESSION])
+def test_a_wall_time_is_that_of_the_entry_and_a_retryable_write_is_no_transaction(session: dict[str, Any]) -> None:
+    entry = raw(
+        {**session, "op": "i", "ns": "shop.a", "ui": UI, "o": {"_id": 1, "wall": _OTHER}, **WHEN, "wall": _WRITTEN}
+    )
+    assert about_of(entry, scan(entry)) == (int(_WRITTEN), None)
+
+
+def test_an_operation_of_a_transaction_of_4_2_has_its_session() -> None:
+    operation = raw({"op": "i", "ns": "shop.a", "ui": UI, "o": {"_id": 1, "wall": _OTHER}})
+    command = raw({**WHEN, "op": "c", "ns": "admin.$cmd", "wall": _WRITTEN, **SESSION, "o": {"applyOps": [{}]}})
+    made = made_entry(operation, bytes(8), 0, upserts=False, about=about_command(command))
+    assert about_of(made, scan(made)) == (int(_WRITTEN), (bytes(16).hex(), 7))
