@@ -39,7 +39,6 @@ from credentials.redaction import redacted
 CHANGE_STREAM_HISTORY_LOST = 286
 CAPPED_POSITION_LOST = 136
 CURSOR_NOT_FOUND = 43
-_HISTORY_LOST = frozenset({CHANGE_STREAM_HISTORY_LOST, CAPPED_POSITION_LOST})
 
 EVENT_TOO_LARGE = frozenset(
     {
@@ -132,7 +131,7 @@ def _details(error: driver.PyMongoError | BSONError) -> Mapping[str, Any] | None
 
 def _of_server(error: driver.OperationFailure, message: str) -> SluiceError:
     code = error.code
-    if code in _HISTORY_LOST:
+    if code == CHANGE_STREAM_HISTORY_LOST:
         return HistoryLost(message)
     if code in WRONG_CREDENTIALS or (code == ATLAS and "auth" in message):
         return SourceRefused(f"{message}; {wrong_credentials('source')}")

@@ -40,7 +40,7 @@ from changefeed.errors import InvariantError, SluiceError, SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from source.connection import Client
-from source.errors import translate
+from source.errors import CAPPED_POSITION_LOST, translate
 from source.oplog.window import majority_time, newest_time
 from source.raw_find import Found, RawFind
 from source.tables.row_read import name_of, one_term
@@ -151,8 +151,16 @@ class ChunkReader:
             try:
                 yield from self._find(concern)
             except (PyMongoError, BSONError) as error:
-                raise translate(error, f"reading {self._chunk}") from error
+                raise self._broken_off(error) from error
         self._until = newest_time(self._client)
+
+    def _broken_off(self, error: PyMongoError | BSONError) -> SluiceError:
+        if isinstance(error, OperationFailure) and error.code == CAPPED_POSITION_LOST:
+            return SourceUnavailable(
+                f"reading {self._chunk}: this capped table removed documents before they were read; it is read again from its beginning, which "
+                "ends well once the read is faster than the writes; otherwise write less to it meanwhile, or leave it out (filter.tables)"
+            )
+        return translate(error, f"reading {self._chunk}")
 
     def _by_snapshot(self) -> Iterator[list[bytes]]:
         concern: dict[str, Any] = {"level": "snapshot"}

@@ -83,7 +83,7 @@ def test_each_exception_of_the_driver_has_its_place_in_the_error_tree(kind: type
     ("code", "expected"),
     [
         (286, HistoryLost),
-        (136, HistoryLost),
+        (136, SourceUnavailable),
         (13, SourceRefused),
         (18, SourceRefused),
         (8000, SourceRefused),

@@ -15,6 +15,7 @@ from pymongo.errors import AutoReconnect, OperationFailure
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
 from changefeed.documents.row_key import KeyRange
+from changefeed.errors import SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableName
 from source.raw_find import Found
@@ -128,3 +129,13 @@ def test_a_member_that_is_behind_the_start_of_the_copy_is_not_read(way: ReadWay,
     with pytest.raises(MemberBehind, match=r"expected the source to be at 100\.7"):
         keys(reader(way, not_before=7, patience=-1))
     assert keys(reader(way, not_before=6, patience=-1)) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_capped_table_that_rolls_under_its_read_is_read_again(source: Source) -> None:
+    source.breaks, source.error = (
+        [1],
+        OperationFailure("CollectionScan died due to position in capped being deleted", 136),
+    )
+    with pytest.raises(SourceUnavailable, match=r"shop\.a: this capped table removed documents .*filter\.tables"):
+        keys(reader(ReadWay.WATERMARK))
+    assert keys(reader(ReadWay.WATERMARK)) == [1, 2, 3, 4, 5, 6, 7]
