@@ -191,8 +191,11 @@ class ChunkReader:
         return failure.retry_after
 
     def _find(self, concern: dict[str, Any]) -> Iterator[list[bytes]]:
-        yield from self._replies({**self._chunk.find_arguments(self._last_key), "readConcern": concern})
-        if not self.ended and not self._chunk.whole and self._chunk.range.last_key_apart:
+        if self._last_key == LAST_KEY.raw:
+            return
+        arguments = self._chunk.find_arguments(self._last_key)
+        yield from self._replies({**arguments, "readConcern": concern})
+        if not self.ended and "min" in arguments and "max" not in arguments:
             if self._way is ReadWay.SNAPSHOT:
                 concern = {"level": "snapshot", "atClusterTime": self.after.to_bson()}
             yield from self._replies({"filter": raw_document(LAST_KEY.raw), "readConcern": concern})

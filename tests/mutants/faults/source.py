@@ -251,4 +251,19 @@ SOURCE = (
         "if is_utf8(event.db, event.table):",
         tests=("tests/component/source/sharded/test_ddl_watch.py",),
     ),
+    Fault(
+        "an entry of 4.2 is read as those of later servers are",
+        "    if entry[4] == _TIME_FIRST:\n",
+        "    if entry[4] == 0:\n",
+    ),
+    Fault(
+        "a copy of a capped table that rolls is given up",
+        "if isinstance(error, OperationFailure) and error.code == CAPPED_POSITION_LOST:\n            return SourceUnavailable(",
+        "if isinstance(error, OperationFailure) and error.code == CAPPED_POSITION_LOST:\n            return InvariantError(",
+    ),
+    Fault(
+        "the last key of all is not read after a broken connection",
+        'if not self.ended and "min" in arguments and "max" not in arguments:',
+        "if not self.ended and not self._chunk.whole and self._chunk.range.last_key_apart:",
+    ),
 )

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
+import bson
 import pytest
+from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
+from pymongo.errors import AutoReconnect
 
 from changefeed.position import Position
 from changefeed.table import TableId, TableName
 from devstack.mongodb.server import Client
 from source.connection import connect
 from source.oplog.window import majority_time
+from source.tables import chunk_reader
 from source.tables.chunk_reader import Chunk, ChunkReader, ReadWay, SnapshotLost
 
 _DOCUMENTS = 12_000
@@ -75,3 +81,20 @@ def test_a_table_that_has_got_the_name_meanwhile_is_not_read_for_the_one_that_ha
         reader = ChunkReader(client, chunk, way)
         assert list(reader.batches()) == []
         assert reader.until >= reader.after
+
+
+@pytest.mark.since("5.0")
+@pytest.mark.parametrize("replies", [1, 2, 3])
+def test_a_document_with_the_last_key_of_all_is_read_after_a_broken_connection(
+    replies: int, source_uri: str, source_client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk_reader, "_MOST_DOCUMENTS", 2)
+    keys = [1, 2, 3, 4, 5, MaxKey()]
+    source_client[database]["t"].insert_many({"_id": key} for key in keys)
+    with connect(source_uri) as client:
+        chunk = Chunk(table=TableName(database, "t"), not_before=Position(majority_time(client)))
+        shown: Any = ChunkReader(client, chunk, ReadWay.SNAPSHOT).batches()
+        batches = [next(shown) for _ in range(replies)]
+        with suppress(StopIteration):
+            batches += [shown.throw(AutoReconnect("the connection broke")), *shown]
+    assert [bson.decode(document)["_id"] for batch in batches for document in batch] == keys

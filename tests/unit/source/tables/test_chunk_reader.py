@@ -10,11 +10,12 @@ from typing import Any
 
 import bson
 import pytest
+from bson.max_key import MaxKey
 from pymongo.errors import AutoReconnect, OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.documents.document import Document
-from changefeed.documents.row_key import KeyRange
+from changefeed.documents.row_key import LAST_KEY, KeyRange
 from changefeed.errors import SourceUnavailable
 from changefeed.position import Position
 from changefeed.table import TableName
@@ -34,11 +35,16 @@ class Source:
         self.asked: list[Mapping[str, Any]] = []
         self.error: Exception = AutoReconnect("the connection broke")
         self.time = 4
+        self.last = False
+        """Whether it has `LAST_KEY`, which a scan from a key on does not show."""
 
     def replies(self, arguments: Mapping[str, Any]) -> Iterator[Found]:
         self.asked.append(arguments)
         self.time += 1
         concern = arguments["readConcern"]
+        if "filter" in arguments:
+            yield Found([LAST_KEY.raw] if self.last else [], 0, ClusterTime.from_bson(concern["atClusterTime"]))
+            return
         at_ts = ClusterTime.from_bson(concern["atClusterTime"]) if "atClusterTime" in concern else None
         at_ts = at_ts or ClusterTime(100, self.time)
         least = arguments["min"]["_id"] if "min" in arguments else 0
@@ -49,6 +55,9 @@ class Source:
             if number == left:
                 raise self.error
             found = [bson.encode({"_id": key}) for key in keys[begin : begin + 2]]
+            found += (
+                [LAST_KEY.raw] if self.last and begin + 2 >= len(keys) and not arguments.keys() & {"min", "max"} else []
+            )
             yield Found(found, 0, at_ts if concern["level"] == "snapshot" else None)
 
 
@@ -112,7 +121,7 @@ def test_a_snapshot_that_breaks_off_is_read_on_at_its_time(breaks: list[int], so
     read._resumable = lambda *_: timedelta()  # type: ignore[method-assign]  # it says a second, which nobody needs
     assert keys(read) == [1, 2, 3, 4, 5, 6, 7]
     assert read.after == read.until
-    assert len(source.asked) == len(breaks) + 1
+    assert len([asked for asked in source.asked if "hint" in asked]) == len(breaks) + 1
     first = ClusterTime(100, 6 if breaks == [0] else 5)
     assert read.after == first, "that of the first reply"
 
@@ -139,3 +148,24 @@ def test_a_capped_table_that_rolls_under_its_read_is_read_again(source: Source) 
     with pytest.raises(SourceUnavailable, match=r"shop\.a: this capped table removed documents .*filter\.tables"):
         keys(reader(ReadWay.WATERMARK))
     assert keys(reader(ReadWay.WATERMARK)) == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("breaks", [[], [1], [3], [1, 1]])
+def test_the_last_key_is_read_once_wherever_the_read_breaks_off(breaks: list[int], source: Source) -> None:
+    source.breaks, source.last = list(breaks), True
+    read = reader(ReadWay.SNAPSHOT)
+    read._resumable = lambda *_: timedelta()  # type: ignore[method-assign]  # it says a second, which nobody needs
+    assert keys(read) == [1, 2, 3, 4, 5, 6, 7, MaxKey()]
+
+
+def test_nothing_is_read_behind_the_last_key(source: Source) -> None:
+    """A server refuses a scan from there."""
+    source.last = True
+    read = reader(ReadWay.SNAPSHOT)
+    read._resumable = lambda *_: timedelta()  # type: ignore[method-assign]  # it says a second, which nobody needs
+    shown: Any = read.batches()
+    while bson.decode(next(shown)[-1])["_id"] != MaxKey():
+        pass
+    with pytest.raises(StopIteration):
+        shown.throw(AutoReconnect("the connection broke"))
+    assert len(source.asked) == 1
