@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from changefeed.bson_bytes import elements, field_names
 from changefeed.documents.document import meet, raw_document
 
 _UPSERT = b"\x08upsert\0"
@@ -48,13 +49,23 @@ class Dependence:
         described = raw_document(update)
         if described.get("upsert") or described.get("disambiguatedPaths"):
             return True
-        truncated = (each["field"] for each in described.get("truncatedArrays") or ())
-        changed = (*(described.get("updatedFields") or {}), *(described.get("removedFields") or ()), *truncated)
-        return _touching(changed, self.paths)
+        return _touching(changed_names(update), self.paths)
 
     @cached_property
     def _roots(self) -> tuple[bytes, ...]:
         return tuple({path.partition(".")[0].encode() for path in self.paths or ()})
+
+
+def changed_names(update: bytes) -> tuple[str, ...]:
+    """Of the fields that an `updateDescription` changes."""
+    described = raw_document(update)
+    truncated = (each["field"] for each in described.get("truncatedArrays") or ())
+    return (*updated_names(update), *(described.get("removedFields") or ()), *truncated)
+
+
+def updated_names(update: bytes) -> tuple[str, ...]:
+    """Of the fields that an `updateDescription` sets."""
+    return next((field_names(update, at) for name, _, at, _ in elements(update) if name == b"updatedFields"), ())
 
 
 def _conditions(expression: Mapping[str, Any]) -> Iterator[str]:

@@ -28,7 +28,8 @@ from typing import Any, TypeAlias
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from changefeed.documents.document import LOSSLESS, raw_document
+from changefeed.bson_bytes import field_names
+from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableName
@@ -168,7 +169,7 @@ def _set_names(update: bytes | None) -> tuple[str, ...] | None:
     end = _FIELDS_AT + int.from_bytes(update[_FIELDS_AT : _FIELDS_AT + 4], "little")
     if update[end:] not in _NOTHING_ELSE:
         return None
-    names = tuple(bson.decode(update[_FIELDS_AT:end], LOSSLESS))
+    names = field_names(update, _FIELDS_AT)
     return names if _unambiguous(names) else None
 
 

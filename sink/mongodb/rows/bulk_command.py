@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import bson
 from bson.raw_bson import RawBSONDocument
 
+from changefeed.bson_bytes import elements
 from changefeed.documents.document import raw_document
 from changefeed.documents.row_key import id_alone, only_id
 from changefeed.event import RowType
@@ -146,7 +147,7 @@ def _upsert(finds: RowQuery, makes: Any, query: str = "q", operation: str = "u")
 def _replacement(raw: bytes) -> Mapping[str, Any] | list[CommandBody]:
     """The server would read a document with a field like `$set` as an operator document."""
     document = raw_document(raw)
-    if b"$" in raw and any(name.startswith("$") for name in document):
+    if b"$" in raw and any(name.startswith(b"$") for name, _, _, _ in elements(raw)):
         return [{"$replaceWith": {"$literal": document}}]
     return document
 

@@ -38,10 +38,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import bson
 
-from changefeed.bson_bytes import ARRAY, DOCUMENT, array, document_of, element
+from changefeed.bson_bytes import ARRAY, DOCUMENT, NULL, array, document_of, element, elements
 from changefeed.documents.document import meet, raw_document
 from changefeed.documents.row_key import id_alone, only_id, row_key
 from changefeed.event import RowType
+from sink.dependence import changed_names
 from sink.row import RowChange, TargetTable
 
 _ID = "_id"
@@ -77,8 +78,7 @@ def _with(key: bytes, fields: Mapping[str, Any]) -> bytes:
 
 
 def key_of_document(document: bytes, paths: Sequence[str]) -> bytes:
-    raw = raw_document(document)
-    return _with(id_alone(document), {path: _at(raw, path) for path in paths})
+    return document_of([_at(document, path) for path in (_ID, *paths)])
 
 
 def key_of_event(key: bytes, paths: Sequence[str]) -> bytes | None:
@@ -96,18 +96,18 @@ def unplaced_key(key: bytes, paths: Sequence[str]) -> bytes:
 
 def touches(update: bytes | None, paths: Sequence[str]) -> bool:
     """Whether the update may change the shard key. A name with dots inside a field counts as a path, too."""
-    raw = raw_document(update or bson.encode({}))
-    names = [*(raw.get("updatedFields") or ()), *(raw.get("removedFields") or ())]
-    names += [array["field"] for array in raw.get("truncatedArrays") or ()]
+    names = changed_names(update) if update else ()
     return any(meet(name, path) for name in names for path in paths)
 
 
-def _at(document: Mapping[str, Any], path: str) -> Any:
-    """A missing field is found as null. No part of a shard key is an array."""
-    value: Any = document
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+def _at(document: bytes, path: str) -> bytes:
+    """As an element with the path for a name. A missing field is found as null. No part of a shard key is an array."""
+    missing = NULL, 0, 0
+    kind, at, end = DOCUMENT, 0, len(document)
+    for part in path.encode().split(b"."):
+        fields = elements(document, at) if kind == DOCUMENT else ()
+        kind, at, end = next((value for name, *value in fields if name == part), missing)
+    return element(kind, path.encode(), document[at:end])
 
 
 class Move(NamedTuple):

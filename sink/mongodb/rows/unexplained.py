@@ -31,6 +31,7 @@ import bson
 from changefeed.documents.document import raw_document
 from changefeed.event import RowType
 from changefeed.table import TableId
+from sink.dependence import updated_names
 from sink.mongodb.rows.statements.document_edit import fits
 from sink.row import RowChange
 
@@ -194,7 +195,7 @@ def _touched(update: bytes) -> Iterator[str]:
 
 def _parts(update: bytes) -> Iterator[tuple[str, str]]:
     raw = raw_document(update)
-    yield from (("set", name) for name in raw.get("updatedFields") or ())
+    yield from (("set", name) for name in updated_names(update))
     yield from (("removed", name) for name in raw.get("removedFields") or ())
     yield from (("truncated", array["field"]) for array in raw.get("truncatedArrays") or ())
 

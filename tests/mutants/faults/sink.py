@@ -192,8 +192,8 @@ SINK = (
     ),
     Fault(
         "a document that looks like operators is taken for them",
-        'if b"$" in raw and any(name.startswith("$") for name in document):',
-        'if b"$" in raw and all(name.startswith("$") for name in document):',
+        'if b"$" in raw and any(name.startswith(b"$") for name, _, _, _ in elements(raw)):',
+        'if b"$" in raw and all(name.startswith(b"$") for name, _, _, _ in elements(raw)):',
         tests=("tests/unit/sink/mongodb/rows/test_bulk_command.py",),
     ),
     Fault(

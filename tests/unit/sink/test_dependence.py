@@ -50,6 +50,12 @@ def test_other_updates_do_not(update: bytes) -> None:
     assert not _PLACES.touched_by(update)
 
 
+@pytest.mark.parametrize(("name", "touches"), [("mail", True), ("mails", False)])
+def test_an_update_is_judged_by_names_whatever_text_it_sets(name: str, *, touches: bool) -> None:
+    update = bson.encode({"updatedFields": {name: "??"}}).replace(b"??", b"\xff\xfe")
+    assert _PLACES.touched_by(update) is touches
+
+
 def test_any_update_may_touch_a_text_index_and_none_a_capped_table_without_one() -> None:
     assert Dependence.of([{"key": {"_fts": "text", "_ftsx": 1}}], capped=False).touched_by(_update("n"))
     assert not Dependence.of([], capped=True).touched_by(_update("n"))

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from bson.raw_bson import RawBSONDocument
-
-from changefeed.bson_bytes import ARRAY, DOCUMENT, NULL, elements
+from changefeed.bson_bytes import ARRAY, DOCUMENT, NULL, element, elements
 from changefeed.documents.document import raw_document
 from changefeed.errors import InvariantError
 
@@ -36,9 +34,22 @@ class Unclear(str):
     __slots__ = ()
 
 
+class RawValue(NamedTuple):
+    """A value as it is."""
+
+    kind: int
+    base: bytes
+    at: int
+    end: int
+
+    def named(self, name: bytes) -> bytes:
+        """The element."""
+        return element(self.kind, name, self.base[self.at : self.end])
+
+
 @dataclass(frozen=True, slots=True)
 class SetField:
-    value: Any
+    value: RawValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +143,17 @@ def in_order(children: Mapping[str | int, _T]) -> list[tuple[int, _T]]:
     return sorted(((int(name), child) for name, child in children.items()), key=lambda element: element[0])
 
 
-def edits_of(update: RawBSONDocument, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[DocumentPath, Edit]]:
-    """The edits of an update, removals first, as the source applies them: a field that is set again moves to the end.
-
-    `values`: the updated fields.
-    """
-    paths: _Paths = update.get("disambiguatedPaths") or {}
-    for name in update.get("removedFields") or ():
-        yield _path(name, paths), RemoveField()
-    for array in update.get("truncatedArrays") or ():
+def edits_of(update: bytes) -> Iterator[tuple[DocumentPath, Edit]]:
+    """The edits of an update, removals first, as the source applies them: a field that is set again moves to the end."""
+    described, places = raw_document(update), {name: at for name, _, at, _ in elements(update)}
+    paths: _Paths = described.get("disambiguatedPaths") or {}
+    for removed in described.get("removedFields") or ():
+        yield _path(removed, paths), RemoveField()
+    for array in described.get("truncatedArrays") or ():
         yield _path(array["field"], paths), _Truncate(int(array["newSize"]))
-    for name, value in values:
-        yield _path(name, paths), SetField(value)
+    if _UPDATED in places:
+        for name, kind, at, end in elements(update, places[_UPDATED]):
+            yield _path(name.decode(), paths), SetField(RawValue(kind, update, at, end))
 
 
 def _path(name: str, paths: _Paths) -> DocumentPath:
@@ -182,15 +192,6 @@ def stages_of(edits: Iterable[tuple[DocumentPath, Edit]]) -> list[EditNode]:
     return [root.completed() for root in roots]
 
 
-class _RawValue(NamedTuple):
-    """A value as it is."""
-
-    kind: int
-    base: bytes
-    at: int
-    end: int
-
-
 _Name: TypeAlias = "bytes | int | tuple[bytes, int]"
 """Of a field, or an index. A later field of the same name has its place beside the name: no edit finds it."""
 
@@ -200,11 +201,11 @@ class _Opened:
     """A document or an array of which something may change."""
 
     kind: int
-    fields: dict[_Name, _RawValue | _Opened] = field(default_factory=dict)
+    fields: dict[_Name, RawValue | _Opened] = field(default_factory=dict)
     size: int = 0
 
     @classmethod
-    def of(cls, span: _RawValue) -> _Opened:
+    def of(cls, span: RawValue) -> _Opened:
         opened = cls(span.kind)
         fields = opened.fields
         for name, kind, at, end in elements(span.base, span.at):
@@ -213,32 +214,32 @@ class _Opened:
                 key = len(fields)
             elif name in fields:
                 key = name, len(fields)
-            fields[key] = _RawValue(kind, span.base, at, end)
+            fields[key] = RawValue(kind, span.base, at, end)
         return opened
 
     def key(self, name: str | int) -> _Name:
         return int(name) if self.kind == ARRAY else str(name).encode()
 
-    def inside(self, name: str | int) -> _RawValue | _Opened | None:
+    def inside(self, name: str | int) -> RawValue | _Opened | None:
         return self.fields.get(self.key(name))
 
     def opened(self, name: str | int) -> _Opened | None:
         """The document or array there; None if there is something else."""
         key = self.key(name)
         value = self.fields.get(key)
-        if isinstance(value, _RawValue) and value.kind in (DOCUMENT, ARRAY):
+        if isinstance(value, RawValue) and value.kind in (DOCUMENT, ARRAY):
             value = self.fields[key] = _Opened.of(value)
         return value if isinstance(value, _Opened) else None
 
 
-_NULL = _RawValue(NULL, b"", 0, 0)
+_NULL = RawValue(NULL, b"", 0, 0)
 
 
 def edited(document: bytes, updates: Iterable[bytes]) -> bytes:
     """The document after the updates, in order. What does not fit it is left out."""
-    root = _Opened.of(_RawValue(DOCUMENT, document, 0, len(document)))
+    root = _Opened.of(RawValue(DOCUMENT, document, 0, len(document)))
     for update in updates:
-        for stage in stages_of(_edits(update)):
+        for stage in stages_of(edits_of(update)):
             _edit(stage, root)
     return _bytes_of(root)
 
@@ -256,8 +257,8 @@ def changed(document: bytes | None, changes: Iterable[tuple[bytes | None, bytes 
 
 def fits(document: bytes, update: bytes) -> bool:
     """Whether all parts of an update fit the document."""
-    root = _Opened.of(_RawValue(DOCUMENT, document, 0, len(document)))
-    pairs: list[tuple[EditNode, _Opened | None]] = [(shape_of(_edits(update)), root)]
+    root = _Opened.of(RawValue(DOCUMENT, document, 0, len(document)))
+    pairs: list[tuple[EditNode, _Opened | None]] = [(shape_of(edits_of(update)), root)]
     for node, holder in pairs:
         for name, child in () if node.unclear else node.nodes():
             there = holder is not None and (holder.kind == ARRAY) is node.array
@@ -267,17 +268,6 @@ def fits(document: bytes, update: bytes) -> bool:
                 return False
             pairs.append((child, inner))
     return True
-
-
-def _edits(update: bytes) -> Iterator[tuple[DocumentPath, Edit]]:
-    spans = {name: (kind, at) for name, kind, at, _ in elements(update)}
-    values = []
-    if _UPDATED in spans:
-        values = [
-            (name.decode(), _RawValue(kind, update, at, end))
-            for name, kind, at, end in elements(update, spans[_UPDATED][1])
-        ]
-    return edits_of(raw_document(update), values)
 
 
 def _shaped(node: EditNode, value: _Opened | None) -> bool:

@@ -29,21 +29,22 @@ A worked example. `arr` was truncated to two elements and `arr.1.b` was set, so
 **Names.** A path in an expression cannot name a field `a.b`, `$a` or ``. `$setField` can, but only from 5.0 on; `$mergeObjects`,
 `$objectToArray` and `$arrayToObject` can on all servers.
 
+**Values** are copied as bytes: a driver decodes no text that is not UTF-8, and encodes some deprecated types as others.
+
 **Shape.** A pipeline leaves a part unchanged if it does not have the shape that the path needs. `fits` is the condition that all parts
 have it. It is added to the filter of the update, so that a document of another shape counts as missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-import bson
-from bson.raw_bson import RawBSONDocument
-
-from changefeed.documents.document import LOSSLESS, raw_document
+from changefeed.bson_bytes import document_of, field_names
+from changefeed.documents.document import raw_document
+from sink.dependence import updated_names
 from sink.mongodb.rows.statements.document_edit import (
     DocumentPath,
     Edit,
@@ -99,26 +100,26 @@ def translate(description: bytes, *, first: bool = False) -> TranslatedUpdate | 
     """`first`: the document is what the source's was. Then a new field is not there, and `$set` appends it."""
     if (operators := plain_sets(description)) is not None:
         return TranslatedUpdate(raw_document(operators))
-    raw = raw_document(description)
-    updated: Mapping[str, Any] = raw.get("updatedFields") or {}
+    raw, updated = raw_document(description), updated_names(description)
     removed: list[str] = raw.get("removedFields") or []
     special = raw.get("truncatedArrays") or raw.get("disambiguatedPaths")
     upserts = bool(raw.get("upsert"))
     if not (updated or removed or special):
         return None
-    if not special and _classic(list(updated), removed):
-        return TranslatedUpdate(operation=_operators(updated, removed), upserts=upserts)
+    values = raw["updatedFields"] if updated else None
+    if not special and _classic(updated, removed):
+        return TranslatedUpdate(operation=_operators(values, removed), upserts=upserts)
     if first and not (special or upserts) and (absent := _appended(updated, removed)):
         gone = [name for name in removed if name not in updated]
-        return TranslatedUpdate(operation=_operators(updated, gone), absent=absent)
-    return pipeline(raw)._replace(upserts=upserts)
+        return TranslatedUpdate(operation=_operators(values, gone), absent=absent)
+    return pipeline(description)._replace(upserts=upserts)
 
 
-def _appended(updated: Mapping[str, Any], removed: list[str]) -> tuple[str, ...]:
+def _appended(updated: Sequence[str], removed: Sequence[str]) -> tuple[str, ...]:
     """The new fields, where `$set` has exactly this effect if they are not there. The others are there, so their order does not matter, but for
     those of a bucket's `control`: MongoDB 5.0 logs new ones like changed ones.
     """
-    names = {**updated, **dict.fromkeys(removed)}
+    names = {*updated, *removed}
     new = tuple(name for name in updated if name in removed)
     ordered = [name for name in updated if name in removed or name.startswith("control.")]
     return new if all(map(_addressable, names)) and _in_order(ordered) and not _overlapping(names) else ()
@@ -132,19 +133,18 @@ def plain_sets(description: bytes) -> bytes | None:
     end = _FIELDS_AT + size
     if description[end:] not in _NOTHING_ELSE:
         return None
-    updated = description[_FIELDS_AT:end]
-    if not _plainly_classic(tuple(bson.decode(updated, LOSSLESS))):
+    if not _plainly_classic(field_names(description, _FIELDS_AT)):
         return None
-    return b"".join(((size + 11).to_bytes(4, "little"), b"\x03$set\x00", updated, b"\x00"))
+    return b"".join(((size + 11).to_bytes(4, "little"), b"\x03$set\x00", description[_FIELDS_AT:end], b"\x00"))
 
 
 @lru_cache(maxsize=4096)
 def _plainly_classic(names: tuple[str, ...]) -> bool:
     """Cached, because a program's updates name the same few fields again and again."""
-    return bool(names) and _classic(list(names), [])
+    return bool(names) and _classic(names, ())
 
 
-def _classic(updated: list[str], removed: list[str]) -> bool:
+def _classic(updated: Sequence[str], removed: Sequence[str]) -> bool:
     """Whether `$set` and `$unset` have exactly this effect, with new fields in this order."""
     names = (*updated, *removed)
     return all(map(_addressable, names)) and _in_order(updated) and not _overlapping(names)
@@ -154,7 +154,7 @@ def _addressable(name: str) -> bool:
     return name != "" and "$" not in name and name[0] != "." and name[-1] != "." and ".." not in name
 
 
-def _in_order(names: list[str]) -> bool:
+def _in_order(names: Iterable[str]) -> bool:
     """Whether the names within each parent are in lexicographic order for every server version."""
     last: dict[str, str] = {}
     for name in names:
@@ -178,18 +178,18 @@ def _overlapping(names: Iterable[str]) -> bool:
     return any(after == name or after.startswith(name + ".") for name, after in pairwise(ordered))
 
 
-def _operators(updated: Mapping[str, Any], removed: list[str]) -> dict[str, Any]:
+def _operators(updated: Mapping[str, Any] | None, removed: list[str]) -> dict[str, Any]:
     operators: dict[str, Any] = {}
-    if updated:
+    if updated is not None:
         operators["$set"] = updated
     if removed:
         operators["$unset"] = dict.fromkeys(removed, "")
     return operators
 
 
-def pipeline(update: RawBSONDocument) -> TranslatedUpdate:
+def pipeline(description: bytes) -> TranslatedUpdate:
     """Translates an `updateDescription`."""
-    edits = list(_edits(update))
+    edits = list(_edits(description))
     conditions = [_distinct("$$ROOT"), *_conditions(shape_of(edits), "$$ROOT")]
     return TranslatedUpdate(operation=_stages(edits), fits={"$and": conditions})
 
@@ -198,8 +198,8 @@ def _stages(edits: Iterable[tuple[DocumentPath, Edit]]) -> list[dict[str, Any]]:
     return [{"$replaceWith": _fields(root.children, "$$ROOT")} for root in stages_of(edits)]
 
 
-def _edits(update: RawBSONDocument) -> Iterator[tuple[DocumentPath, Edit]]:
-    for path, edit in edits_of(update, (update.get("updatedFields") or {}).items()):
+def _edits(description: bytes) -> Iterator[tuple[DocumentPath, Edit]]:
+    for path, edit in edits_of(description):
         if len(path) > _MOST_PARTS:
             raise Inexpressible
         yield path, edit
@@ -236,21 +236,29 @@ def _either(node: EditNode) -> Expression:
 def _fields(children: Mapping[str | int, _Child], document: str) -> Expression:
     """The document without the removed fields, merged with each set field in order: an existing field keeps its place."""
     removed = [str(name) for name, child in children.items() if isinstance(child, RemoveField)]
-    layers: list[Expression] = [_without(removed, document) if removed else document]
-    constants: dict[str, Any] = {}
+    kept = _without(removed, document) if removed else document
+    return {"$mergeObjects": [kept, *_layers(children, document)]}
+
+
+def _layers(children: Mapping[str | int, _Child], document: str) -> Iterator[Expression]:
+    constants: list[bytes] = []
     for name, child in children.items():
         match child:
             case SetField(value):
-                if not constants:
-                    layers.append({"$literal": constants})
-                constants[str(name)] = value
+                constants.append(value.named(str(name).encode()))
+                continue
+            case RemoveField():
+                continue
             case EditNode():
-                layers.append(_object(str(name), _changed(child, _field(document, str(name)))))
-                constants = {}
+                layer = _object(str(name), _changed(child, _field(document, str(name))))
             case _Part():
-                layers.append(_object(str(name), child.value))
-                constants = {}
-    return {"$mergeObjects": layers}
+                layer = _object(str(name), child.value)
+        if constants:
+            yield {"$literal": raw_document(document_of(constants))}
+            constants = []
+        yield layer
+    if constants:
+        yield {"$literal": raw_document(document_of(constants))}
 
 
 def _without(names: list[str], document: str) -> Expression:
@@ -299,7 +307,7 @@ def _elements(children: Mapping[str | int, _Child], array: str, size: int | None
 def _element(child: _Child, current: Expression) -> Expression:
     match child:
         case SetField(value):
-            return {"$literal": value}
+            return raw_document(document_of([value.named(b"$literal")]))
         case RemoveField():
             return {"$literal": None}
         case EditNode():

@@ -6,17 +6,22 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import bson
 import pytest
 from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING
 
+from changefeed.bson_bytes import ARRAY, DOCUMENT, document_of, element, elements, fields_of
 from changefeed.errors import Divergence
 from changefeed.event import RowType
 from devstack.mongodb.server import Client
+from processor.task.rows.folding import fold
 from sink.mongodb.rows.row_writer import MongoRowWriter
 from sink.row import RowChange, TargetTable
 from source.oplog.row_entry import scan, update_of
 from tests.component.sink.mongodb.rows.written_rows import RAW, Rows, documents_of, made, table_of
+from tests.component.source.odd_texts import no_utf8
 
 Work = Callable[[Rows], object]
 
@@ -216,3 +221,63 @@ def test_a_field_that_the_source_moved_to_the_end_moves_among_new_ones(
         result = writer.write(updates, replay=replay)
         assert documents_of(target) == expected
         assert not result.tally.repaired
+
+
+def _odd_values() -> RawBSONDocument:
+    """A text that is not UTF-8, which no driver decodes, and values of types that it would encode as others: a symbol, undefined, a pointer, and
+    a regular expression with an option of its own.
+    """
+    deprecated = [b"\x0es\0\3\0\0\0ab\0", b"\x06u\0", b"\x0cp\0\2\0\0\0c\0" + bytes(range(12)), b"\x0bg\0a\0g\0"]
+    return RawBSONDocument(document_of([*deprecated, *fields_of(bytes(no_utf8({"t": "$caf?"}).raw)).values()]), RAW)
+
+
+def _updated(rows: Rows, change: bytes) -> None:
+    statement = [element(DOCUMENT, b"q", bson.encode({"_id": 1})), change]
+    rows.database.command("update", rows.name, updates=[RawBSONDocument(document_of(statement), RAW)])
+
+
+def _operators(*operators: tuple[bytes, bytes]) -> bytes:
+    return element(DOCUMENT, b"u", document_of([element(DOCUMENT, name, fields) for name, fields in operators]))
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["free", "ordered"])
+def test_values_that_a_driver_cannot_decode_or_would_change_arrive_as_they_are(
+    source: Rows, target: Rows, writer: MongoRowWriter, *, ordered: bool
+) -> None:
+    values = bytes(_odd_values().raw)
+    again = document_of([element(kind, b"again_" + name, values[at:end]) for name, kind, at, end in elements(values)])
+    in_list = document_of([element(DOCUMENT, b"l.2", values), element(ARRAY, b"l.0", bson.encode({"0": 1}))])
+    named = document_of([element(DOCUMENT, b"$v", values), *fields_of(values).values()])
+
+    def work(rows: Rows) -> None:
+        rows.insert_one({"_id": 1, "n": 1, "l": [1, 2, 3, 4], "g": 1})
+        _updated(rows, _operators((b"$set", values)))
+        _updated(rows, _operators((b"$set", again), (b"$unset", bson.encode({"n": 1}))))
+        rows.update_one({"_id": 1}, {"$push": {"l": {"$each": [], "$slice": 3}}})
+        _updated(rows, _operators((b"$set", in_list)))
+        moved = bson.encode({"0": {"$replaceWith": {"$mergeObjects": [{"_id": 1, "new": 1}, "$$ROOT"]}}})
+        _updated(rows, element(ARRAY, b"u", moved))
+        appended = document_of([element(DOCUMENT, b"$literal", document_of([*fields_of(again).values()][::-1]))])
+        merged = document_of([element(2, b"0", b"\7\0\0\0$$ROOT\0"), element(DOCUMENT, b"1", appended)])
+        stage = document_of(
+            [element(DOCUMENT, b"$replaceWith", document_of([element(ARRAY, b"$mergeObjects", merged)]))]
+        )
+        _updated(rows, _operators((b"$unset", bson.encode(dict.fromkeys(("again_t", "again_u"), 1)))))
+        _updated(rows, element(ARRAY, b"u", document_of([element(DOCUMENT, b"0", stage)])))
+        _updated(rows, element(DOCUMENT, b"u", values))
+        if rows.database.client.server_info()["versionArray"][0] >= 5:
+            literal = document_of([element(DOCUMENT, b"$literal", named)])
+            stage = document_of([element(DOCUMENT, b"$replaceWith", literal)])
+            _updated(rows, element(ARRAY, b"u", document_of([element(DOCUMENT, b"0", stage)])))
+
+    changes = logged(source, work, table_of(source, ordered=ordered))
+    expected = documents_of(source)
+    for change in changes:
+        writer.write([change], replay=False)
+    assert documents_of(target) == expected
+    for begin in range(len(changes)):
+        writer.write(changes[begin:], replay=True)
+        assert documents_of(target) == expected
+    target.delete_many({})
+    writer.write(fold(changes), replay=False)
+    assert documents_of(target) == expected

@@ -66,6 +66,18 @@ def test_an_insert_takes_in_what_follows() -> None:
     assert list(bson.decode(fold(changes)[0].document or b"")) == ["_id", "z", "y"]
 
 
+def test_changes_with_a_text_that_is_not_utf8_stay_apart_unless_the_last_says_it_all() -> None:
+    def odd(change: RowChange) -> RowChange:
+        document, update = ((raw or b"").replace(b"??", b"\xff\xfe") for raw in (change.document, change.update))
+        return change._replace(document=document or None, update=update or None)
+
+    whole, other, plain = odd(_insert(1, t="??")), odd(_update(2, {"t": "??"}, ["n"])), _update(3, {"n": 1})
+    for changes in ([whole, plain], [plain, other], [other, plain], [whole, other]):
+        assert list(fold(changes)) == changes
+    same = odd(_update(4, {"n": "??"}))
+    assert list(fold([plain, same])) == [same]
+
+
 def test_updates_become_one_with_the_last_value_of_each_field() -> None:
     folded = fold(
         [_update(1, {"a": 1, "b.c": 1}), _update(2, {"a": 2, "b.d": 2}, ["x"]), _update(3, {"n": 3}, ["b.c"])]

@@ -82,6 +82,15 @@ def test_a_shard_key_counts_only_where_the_target_shards(type: RowType, content:
     assert _sent(_change(type, key, table=SHARDED, **content))["q"] == key
 
 
+@pytest.mark.parametrize("name", ["$set", "price"])
+def test_a_document_with_a_text_that_is_not_utf8_is_replaced_as_it_is(name: str) -> None:
+    document = bson.encode({"_id": 1, name: 5, "text": "$??"}).replace(b"??", b"\xff\xfe")
+    _, command = command_of(Batch([_change(RowType.REPLACE, {"_id": 1})._replace(document=document)], ordered=False))
+    [statement] = command["updates"]
+    assert isinstance(statement["u"], list) is (name == "$set")
+    assert document in bson.encode(statement)
+
+
 def test_rows_wait_for_the_majority() -> None:
     for change in (_change(RowType.INSERT, {"_id": 1}, document={"_id": 1}), _change(RowType.DELETE, {"_id": 1})):
         assert command_of(Batch([change], ordered=False))[1]["writeConcern"] == {"w": "majority"}

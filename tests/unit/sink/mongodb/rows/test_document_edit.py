@@ -8,7 +8,6 @@ from typing import Any
 
 import bson
 import pytest
-from bson.raw_bson import RawBSONDocument
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,9 +33,9 @@ def test_a_document_of_another_shape_becomes_what_the_pipeline_makes_of_it(case:
     before, updates = bson.encode(case.before), [other.description for other in others]
     by_the_target = case.before
     for update in updates:
-        by_the_target = update_model.apply(by_the_target, pipeline(RawBSONDocument(update)).operation)
+        by_the_target = update_model.apply(by_the_target, pipeline(update).operation)
     assert edited(before, updates) == bson.encode(by_the_target)
-    assert fits(before, updates[0]) is update_model.fits(case.before, pipeline(RawBSONDocument(updates[0])).fits)
+    assert fits(before, updates[0]) is update_model.fits(case.before, pipeline(updates[0]).fits)
 
 
 def test_a_whole_document_makes_an_end_of_what_came_before_it() -> None:

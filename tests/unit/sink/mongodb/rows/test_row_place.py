@@ -48,6 +48,16 @@ def test_a_document_says_its_whole_key(document: dict[str, Any], key: dict[str, 
     assert key_of_document(_raw(document), PATHS) == _raw(key)
 
 
+def test_the_rest_of_a_document_and_of_an_update_need_not_be_decoded() -> None:
+    def odd(fields: dict[str, Any]) -> bytes:
+        return _raw(fields).replace(b"??", b"\xff\xfe")
+
+    document = odd({"a": "??", "_id": 7, "at": {"place": "??", "day": 2}, "z": "??"})
+    assert key_of_document(document, PATHS) == _raw({"_id": 7, "customer": None, "at.day": 2})
+    assert touches(odd({"updatedFields": {"a": "??", "at.day": 1}}), PATHS)
+    assert not touches(odd({"updatedFields": {"a": "??", "at.place": "??"}}), PATHS)
+
+
 def test_the_key_of_an_event_is_whole_if_it_has_each_field() -> None:
     event = _raw({"customer": 3, "at.day": 2, "more": 1, "_id": 7})
     assert key_of_event(event, PATHS) == _raw({"_id": 7, "customer": 3, "at.day": 2})

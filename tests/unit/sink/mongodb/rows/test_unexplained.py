@@ -141,3 +141,14 @@ def test_its_bytes_are_those_of_what_it_holds(steps: list[tuple[str, int]]) -> N
                 unexplained.doubted(_sets(at, key, a0__b=1))
     held = unexplained.bytes
     assert held == sum(row.size for row in unexplained.take())
+
+
+def test_an_update_with_a_text_that_is_not_utf8_is_explained_like_others() -> None:
+    unexplained = Unexplained()
+    for at, name in ((5, "a__b"), (6, "a")):
+        change = _sets(at, **{name: "??"})
+        change = change._replace(update=(change.update or b"").replace(b"??", b"\xff\xfe"))
+        if at == 5:
+            unexplained.misfit(change, "misfit")
+        unexplained.explain([change])
+        assert bool(unexplained) is (at == 5)

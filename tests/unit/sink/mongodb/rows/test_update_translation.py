@@ -5,10 +5,10 @@ from typing import Any
 
 import bson
 import pytest
-from bson.raw_bson import RawBSONDocument
 from hypothesis import given, settings
 
-from sink.mongodb.rows.statements.update_translation import TranslatedUpdate, pipeline, translate
+from changefeed.bson_bytes import DOCUMENT, document_of, element, fields_of
+from sink.mongodb.rows.statements.update_translation import pipeline, translate
 from tests.unit.sink.mongodb.rows.update_cases import Case, cases
 from tests.unit.sink.mongodb.rows.update_model import Refused, apply, fits, there
 
@@ -31,10 +31,6 @@ def _after(before: dict[str, Any], event: bytes) -> dict[str, Any]:
     return apply(before, update.operation)
 
 
-def _pipeline(event: bytes) -> TranslatedUpdate:
-    return pipeline(RawBSONDocument(event))
-
-
 @settings(max_examples=100)
 @given(cases())
 def test_the_target_becomes_what_the_source_was_field_order_included(case: Case) -> None:
@@ -44,14 +40,14 @@ def test_the_target_becomes_what_the_source_was_field_order_included(case: Case)
 @settings(max_examples=100)
 @given(cases())
 def test_the_pipeline_does_the_same_where_all_of_it_fits(case: Case) -> None:
-    update = _pipeline(case.description)
+    update = pipeline(case.description)
     assert bson.encode(apply(case.before, update.operation)) == bson.encode(case.after)
 
 
 @settings(max_examples=100)
 @given(cases(), cases())
 def test_the_pipeline_is_never_refused_whatever_the_document(case: Case, other: Case) -> None:
-    update = _pipeline(case.description)
+    update = pipeline(case.description)
     apply(other.before, update.operation)
 
 
@@ -70,6 +66,33 @@ def test_fields_that_set_would_append_in_another_order_become_a_pipeline() -> No
         {"u": [{"$replaceWith": {"$mergeObjects": ["$$ROOT", {"$literal": {"z": "$1", "a": {"b": 1}}}]}}]}
     )
     assert list(_after({"_id": 1}, _event({"z": 1, "a": 2}))) == ["_id", "z", "a"]
+
+
+_SYMBOL_S, _UNDEFINED_U, _REGEX_G = b"\x0es\0\3\0\0\0ab\0", b"\x06u\0", b"\x0bg\0a\0g\0"
+_TEXT_T = b"\x02t\0\4\0\0\0a\xff\xfe\0"
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(
+    ("removed", "truncated"), [([], {}), (["gone"], {}), (["z"], {}), ([], {"t": 1}), (["u", "g", "s", "t"], {"a": 0})]
+)
+def test_values_that_a_driver_cannot_decode_or_would_change_are_sent_as_they_are(
+    removed: list[str], truncated: dict[str, int], *, first: bool
+) -> None:
+    values = [_UNDEFINED_U, _REGEX_G, _SYMBOL_S, _TEXT_T]
+    event = [*fields_of(_event({}, removed, truncated)).values()]
+    event[0] = element(DOCUMENT, b"updatedFields", document_of(values))
+    update = translate(document_of(event), first=first)
+    assert update is not None
+    sent = bson.encode({"u": update.operation})
+    assert all(value in sent for value in values)
+
+
+def test_an_element_of_an_array_is_sent_as_it_is() -> None:
+    description = bson.encode({"updatedFields": {"a.0": "a??b"}, "truncatedArrays": [{"field": "a", "newSize": 1}]})
+    update = translate(description.replace(b"??", b"\xff\xfe"))
+    assert update is not None
+    assert b"\x02$literal\0\5\0\0\0a\xff\xfeb\0" in bson.encode({"u": update.operation})
 
 
 def test_an_event_that_changes_nothing_becomes_no_update() -> None:
@@ -131,7 +154,7 @@ def test_the_first_time_new_fields_are_set_where_they_are_not_there(case: Case) 
     update = translate(event, first=True)
     if update is not None and update.absent:
         assert not any(there(case.before, name) for name in update.absent)
-        by_the_pipeline = apply(case.before, _pipeline(event).operation)
+        by_the_pipeline = apply(case.before, pipeline(event).operation)
         assert bson.encode(apply(case.before, update.operation)) == bson.encode(by_the_pipeline)
 
 
@@ -171,7 +194,7 @@ def test_a_path_through_what_is_not_there_makes_it_as_servers_before_5_say_it() 
     event = _event({"z.b": 1, "a.c.d": 2, "a.b": 3}, ["q.r"])
     after = {"_id": 1, "z": {"b": 1}, "a": {"c": {"d": 2}, "b": 3}}
     assert _after({"_id": 1}, event) == after
-    viable = _pipeline(event)
+    viable = pipeline(event)
     assert apply({"_id": 1}, viable.operation) == after
 
 
@@ -185,7 +208,7 @@ def test_a_document_of_another_shape_does_not_fit() -> None:
 
 def test_what_still_fits_of_an_update_is_applied_by_the_pipeline() -> None:
     event = _event({"a.b": 1, "x": 2})
-    classic, viable = translate(event), _pipeline(event)
+    classic, viable = translate(event), pipeline(event)
     assert classic is not None
     with pytest.raises(Refused):
         apply({"a": 5, "x": 1}, classic.operation)
@@ -204,7 +227,7 @@ def test_hundreds_of_changed_fields_do_not_nest_too_deep() -> None:
 
 def test_a_path_through_many_documents_grows_with_their_number_only() -> None:
     path = ".".join(f"n{level}" for level in range(20))
-    update = _pipeline(_event({path: 1}))
+    update = pipeline(_event({path: 1}))
     assert _depth(update.operation) < 200
     assert len(bson.encode({"u": update.operation, "fits": update.fits})) < 20_000
 
