@@ -256,11 +256,20 @@ def renewal_commands(change: RowChange) -> list[CommandBody]:
     return [remove, _inserting(change.table, own_filter(change), change.document or b"")]
 
 
-def rewrite_command(change: RowChange, document: bytes, if_still: bytes | None = None) -> CommandBody:
-    """The document instead of the one that there is, which must still equal another one. Servers before 6.0 fail at `$eq` of a whole document."""
+def rewrite_command(change: RowChange, document: bytes) -> CommandBody:
+    """The document instead of the one that there is."""
+    return _rewriting(change, own_filter(change), document)
+
+
+def rewrite_alone_command(change: RowChange, document: bytes, *, if_still: bytes | None) -> tuple[str, CommandBody]:
+    """The same without a transaction. The one that there is must still equal another one. Servers before 6.0 fail at `$eq` of a whole document."""
     still = {"$cmp": ["$$ROOT", {"$literal": raw_document(if_still)}]} if if_still else None
     unchanged = {} if still is None else {"$expr": {"$eq": [still, 0]}}
-    statement = {"q": own_filter(change, unchanged), "u": _replacement(document), "multi": False}
+    return _alone(change, _rewriting(change, own_filter(change, unchanged), document))
+
+
+def _rewriting(change: RowChange, filter_: RowQuery, document: bytes) -> CommandBody:
+    statement = {"q": filter_, "u": _replacement(document), "multi": False}
     return {"update": change.table.name.coll, "updates": [statement], "bypassDocumentValidation": True}
 
 

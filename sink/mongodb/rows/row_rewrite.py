@@ -32,6 +32,7 @@ from sink.mongodb.rows.bulk_command import (
     exchange_commands,
     net_command,
     renewal_commands,
+    rewrite_alone_command,
     rewrite_command,
     too_large_to_replace,
 )
@@ -98,8 +99,7 @@ class RowRewrite:
             row = _edited(changes, found, viable=viable)
             if row.after is None:
                 return row
-            command = rewrite_command(change, row.after, if_still=row.before)
-            outcome = self._sender.send_alone(change, (change.table.name.db, command))
+            outcome = self._sender.send_alone(change, rewrite_alone_command(change, row.after, if_still=row.before))
             for refusal in outcome.refusals:
                 raise RowRejected(told(change, refusal)) from OperationFailure(refusal.message, refusal.code)
             if not outcome.unmatched:

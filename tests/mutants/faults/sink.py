@@ -185,6 +185,12 @@ SINK = (
         tests=("tests/unit/sink/mongodb/rows/test_bulk_command.py",),
     ),
     Fault(
+        "a row that is edited without a transaction does not wait for the majority",
+        "    return _alone(change, _rewriting(change, {**own_filter(change), **unchanged}, document))\n",
+        "    return change.table.name.db, _rewriting(change, {**own_filter(change), **unchanged}, document)\n",
+        tests=(_CONCERNS,),
+    ),
+    Fault(
         "copied documents do not wait for the majority",
         '_MAJORITY = {"w": "majority"}\n_MOST =',
         '_MAJORITY = {"w": 1}\n_MOST =',

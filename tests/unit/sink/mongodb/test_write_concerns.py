@@ -10,17 +10,23 @@ from typing import Any
 import bson
 import pytest
 from bson import Timestamp
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import FencedError, SinkMajorityStalled, SinkUnavailable, SluiceError
+from changefeed.event import RowType
 from changefeed.table import TableId, TableName
 from sink.mongodb.commander import Commander
 from sink.mongodb.connection import LATE
 from sink.mongodb.ddl.ddl_applier import MongoDdlApplier
 from sink.mongodb.ddl.ddl_commands import DdlCommand
+from sink.mongodb.rows.batch_sender import BatchSender
+from sink.mongodb.rows.bulk_plan import CommandSizes
 from sink.mongodb.rows.document_loader import MongoDocumentLoader
+from sink.mongodb.rows.row_rewrite import RowRewrite
 from sink.mongodb.rows.row_writer import RowWriterOptions
-from sink.row import TargetTable
+from sink.row import RowChange, TargetTable
 
 _WRITTEN = {"ts": Timestamp(100, 5), "t": 3}
 _INSERT: dict[str, Any] = {"insert": "rows", "documents": [{"_id": 1}], "writeConcern": {"w": "majority"}}
@@ -152,6 +158,41 @@ def test_copied_documents_are_loaded_when_the_majority_has_them() -> None:
     assert (sent["insert"], sent["writeConcern"]["w"]) == ("rows", "majority")
     with pytest.raises(SinkUnavailable, match="not durable yet"):
         _load(Target(_unsatisfied(91)))
+
+
+class WithoutTransactions(Target):
+    """As a capped collection is."""
+
+    def start_session(self) -> nullcontext[Any]:
+        return nullcontext(self)
+
+    def start_transaction(self, **_: object) -> nullcontext[None]:
+        raise OperationFailure("cannot delete from a capped collection in a multi-document transaction", 20)
+
+
+def _edit(*answers: Mapping[str, Any]) -> Target:
+    name = TableName("shop", "rows")
+    row, update = bson.encode({"_id": 1, "l": [1, 2]}), {"truncatedArrays": [{"field": "l", "newSize": 1}]}
+    target = WithoutTransactions({"cursor": {"firstBatch": [RawBSONDocument(row)]}}, *answers)
+    commander = _commander(target)
+    change = RowChange(
+        TargetTable(id=TableId("a" * 32), source=name, name=name),
+        RowType.UPDATE,
+        bson.encode({"_id": 1}),
+        None,
+        bson.encode(update),
+        ClusterTime(100, 1).to_int(),
+        b"",
+    )
+    assert RowRewrite(commander, BatchSender(commander, CommandSizes(), None)).apply([change], viable=False).fits
+    return target
+
+
+def test_a_row_that_is_edited_without_a_transaction_is_written_when_the_majority_has_it() -> None:
+    _, sent = _edit({"n": 1, "ok": 1}).sent
+    assert (sent["update"], sent["writeConcern"]["w"]) == ("rows", "majority")
+    with pytest.raises(SinkUnavailable, match="not durable yet"):
+        _edit(_unsatisfied(91))
 
 
 def _reply(term: int, increment: int) -> dict[str, Any]:
