@@ -13,6 +13,7 @@ STRING = 0x02
 DOCUMENT = 0x03
 ARRAY = 0x04
 NULL = 0x0A
+TIMESTAMP = 0x11
 _BINARY, _REGEX, _DB_POINTER, _SCOPED_CODE = 0x05, 0x0B, 0x0C, 0x0F
 _FIXED = {
     0x01: 8,
@@ -22,7 +23,7 @@ _FIXED = {
     0x09: 8,
     NULL: 0,
     0x10: 4,
-    0x11: 8,
+    TIMESTAMP: 8,
     0x12: 8,
     0x13: 16,
     0x7F: 0,

@@ -145,9 +145,9 @@ def _upsert(finds: RowQuery, makes: Any, query: str = "q", operation: str = "u")
 
 
 def _replacement(raw: bytes) -> Mapping[str, Any] | list[CommandBody]:
-    """The server would read a document with a field like `$set` as an operator document."""
+    """The server would read a document with a field like `$set` as an operator document, and put its time into a zero timestamp."""
     document = raw_document(raw)
-    if b"$" in raw and any(name.startswith(b"$") for name, _, _, _ in elements(raw)):
+    if holds_zero_time(raw) or (b"$" in raw and any(name.startswith(b"$") for name, _, _, _ in elements(raw))):
         return [{"$replaceWith": {"$literal": document}}]
     return document
 

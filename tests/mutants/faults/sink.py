@@ -185,6 +185,12 @@ SINK = (
         tests=("tests/unit/sink/mongodb/rows/test_bulk_command.py",),
     ),
     Fault(
+        "a pipeline sets a zero timestamp",
+        "    return isinstance(edit, SetField) and edit.value.kind == TIMESTAMP and not any(edit.value.content)\n",
+        "    return isinstance(edit, SetField) and edit.value.kind == TIMESTAMP and not edit.value.content\n",
+        tests=("tests/unit/sink/mongodb/rows/test_update_translation.py",),
+    ),
+    Fault(
         "a row that is edited without a transaction does not wait for the majority",
         "    return _alone(change, _rewriting(change, {**own_filter(change), **unchanged}, document))\n",
         "    return change.table.name.db, _rewriting(change, {**own_filter(change), **unchanged}, document)\n",
@@ -198,8 +204,8 @@ SINK = (
     ),
     Fault(
         "a document that looks like operators is taken for them",
-        'if b"$" in raw and any(name.startswith(b"$") for name, _, _, _ in elements(raw)):',
-        'if b"$" in raw and all(name.startswith(b"$") for name, _, _, _ in elements(raw)):',
+        '(b"$" in raw and any(name.startswith(b"$") for name, _, _, _ in elements(raw))):',
+        '(b"$" in raw and all(name.startswith(b"$") for name, _, _, _ in elements(raw))):',
         tests=("tests/unit/sink/mongodb/rows/test_bulk_command.py",),
     ),
     Fault(

@@ -42,9 +42,13 @@ class RawValue(NamedTuple):
     at: int
     end: int
 
+    @property
+    def content(self) -> bytes:
+        return self.base[self.at : self.end]
+
     def named(self, name: bytes) -> bytes:
         """The element."""
-        return element(self.kind, name, self.base[self.at : self.end])
+        return element(self.kind, name, self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +333,7 @@ def _bytes_of(root: _Opened) -> bytes:
                 pieces.append(b"%c%s\0%s" % (value.kind, text, value.size.to_bytes(4, "little")))
                 open_.append(iter(value.fields.items()))
                 break
-            pieces += (b"%c%s\0" % (value.kind, text), value.base[value.at : value.end])
+            pieces += (b"%c%s\0" % (value.kind, text), value.content)
         else:
             pieces.append(b"\0")
             open_.pop()

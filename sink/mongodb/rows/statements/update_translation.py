@@ -33,6 +33,9 @@ A worked example. `arr` was truncated to two elements and `arr.1.b` was set, so
 
 **Shape.** A pipeline leaves a part unchanged if it does not have the shape that the path needs. `fits` is the condition that all parts
 have it. It is added to the filter of the update, so that a document of another shape counts as missing.
+
+**Zero timestamps.** Old servers may log a pipeline's update as a replacement, in which their secondaries put their own time into a top-level
+`Timestamp(0, 0)`. So a document that has one does not fit either, and no pipeline sets one.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-from changefeed.bson_bytes import document_of, field_names
+from bson.timestamp import Timestamp
+
+from changefeed.bson_bytes import TIMESTAMP, document_of, field_names
 from changefeed.documents.document import raw_document
 from sink.dependence import updated_names
 from sink.mongodb.rows.statements.document_edit import (
@@ -70,10 +75,12 @@ _NOTHING_ELSE = frozenset(
 _ALL_THE_REST = 2**31 - 1
 _MOST_PARTS = 20
 """Of a path in a pipeline. A server accepts 200 levels in a command, and each part takes up to nine."""
+_VALUES: Expression = {"$map": {"input": {"$objectToArray": "$$ROOT"}, "in": "$$this.v"}}
+_NO_ZERO_TIME: Expression = {"$not": [{"$in": [Timestamp(0, 0), _VALUES]}]}
 
 
 class Inexpressible(Exception):
-    """No statement has the effect of the update, because it changes something too deep: see `row_rewrite.py`."""
+    """No statement has the effect of the update, which changes something too deep or sets a zero timestamp: see `row_rewrite.py`."""
 
 
 class TranslatedUpdate(NamedTuple):
@@ -190,7 +197,7 @@ def _operators(updated: Mapping[str, Any] | None, removed: list[str]) -> dict[st
 def pipeline(description: bytes) -> TranslatedUpdate:
     """Translates an `updateDescription`."""
     edits = list(_edits(description))
-    conditions = [_distinct("$$ROOT"), *_conditions(shape_of(edits), "$$ROOT")]
+    conditions = [_distinct("$$ROOT"), _NO_ZERO_TIME, *_conditions(shape_of(edits), "$$ROOT")]
     return TranslatedUpdate(operation=_stages(edits), fits={"$and": conditions})
 
 
@@ -200,9 +207,13 @@ def _stages(edits: Iterable[tuple[DocumentPath, Edit]]) -> list[dict[str, Any]]:
 
 def _edits(description: bytes) -> Iterator[tuple[DocumentPath, Edit]]:
     for path, edit in edits_of(description):
-        if len(path) > _MOST_PARTS:
+        if len(path) > _MOST_PARTS or (len(path) == 1 and _sets_zero_time(edit)):
             raise Inexpressible
         yield path, edit
+
+
+def _sets_zero_time(edit: Edit) -> bool:
+    return isinstance(edit, SetField) and edit.value.kind == TIMESTAMP and not any(edit.value.content)
 
 
 def _changed(node: EditNode, current: Expression) -> Expression:

@@ -87,6 +87,11 @@ def update(table: TargetTable, id: Any, fields: dict[str, Any]) -> RowChange:
     return RowChange(table, RowType.UPDATE, bson.encode({"_id": id}), None, bson.encode(description), next(_times), b"")
 
 
+def described(table: TargetTable, id: Any, **description: Any) -> RowChange:
+    event = bson.encode({"updatedFields": {}, "removedFields": [], "truncatedArrays": [], **description})
+    return RowChange(table, RowType.UPDATE, bson.encode({"_id": id}), None, event, next(_times), b"")
+
+
 def delete(table: TargetTable, id: Any) -> RowChange:
     return RowChange(table, RowType.DELETE, bson.encode({"_id": id}), None, None, next(_times), b"")
 
@@ -146,6 +151,48 @@ def test_rows_keep_their_zero_timestamps_however_they_come(target: Target, order
             {"_id": 7, "a": 1, "t": ZERO, "z": 3},
             {"_id": 8, "t": ZERO, "again": True},
         ]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_updates_that_need_a_pipeline_leave_and_set_zero_timestamps(target: Target, ordered: bool) -> None:
+    """Old servers log a pipeline's update of such a row, above all of a small one, as a replacement."""
+    table = target.table(f"pipelines_{ordered}", ordered=ordered)
+    cut = {"truncatedArrays": [{"field": "l", "newSize": 1}]}
+    changes = [
+        *(whole(table, RowType.INSERT, {"_id": number, "t": ZERO, "l": [1, 2]}) for number in (1, 2, 3, 4)),
+        whole(table, RowType.INSERT, {"_id": ZERO, "l": [1, 2]}),
+        whole(table, RowType.INSERT, {"_id": 5, "t": ZERO, "l": [1, 2], "large": "x" * 2000}),
+        whole(table, RowType.INSERT, {"_id": 6, "t": 1}),
+        whole(table, RowType.INSERT, {"_id": 7, "n": {"t": ZERO}, "l": [1, 2]}),
+        described(table, 1, updatedFields={"z": 1, "a": 2}),
+        described(table, 2, **cut),
+        described(table, 3),
+        described(table, 4, updatedFields={"z": 1, "t": 5, "a": ZERO}),
+        *(described(table, key, **cut) for key in (ZERO, 5, 7)),
+        described(table, 6, updatedFields={"z": 1, "t": ZERO, "a": 2}),
+    ]
+    for replay in (False, True):
+        target.write(changes, replay=replay)
+        assert target.everywhere(table.name.coll) == [
+            {"_id": 1, "t": ZERO, "l": [1, 2], "z": 1, "a": 2},
+            {"_id": 2, "t": ZERO, "l": [1]},
+            {"_id": 3, "t": ZERO, "l": [1, 2]},
+            {"_id": 4, "t": 5, "l": [1, 2], "z": 1, "a": ZERO},
+            {"_id": 5, "t": ZERO, "l": [1], "large": "x" * 2000},
+            {"_id": 6, "t": ZERO, "z": 1, "a": 2},
+            {"_id": 7, "n": {"t": ZERO}, "l": [1]},
+            {"_id": ZERO, "l": [1]},
+        ]
+
+
+def test_an_edited_row_of_a_capped_table_keeps_its_zero_timestamp_at_the_primary(target: Target) -> None:
+    rows = target.client["zero"].create_collection("capped_edit", capped=True, size=1 << 20)
+    table = target.table("capped_edit", ordered=True)
+    target.write([whole(table, RowType.INSERT, {"_id": 1, "t": ZERO, "a": 1, "b": 2})])
+    target.write([described(table, 1, updatedFields={"a": 3}, removedFields=["a"])])
+    found = rows.find_one()
+    assert found is not None
+    assert list(found.items()) == [("_id", 1), ("t", ZERO), ("b", 2), ("a", 3)]
 
 
 def test_a_unique_index_and_a_validator_meet_the_zero_and_no_other_time(target: Target) -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import bson
 import pytest
+from bson.timestamp import Timestamp
 from hypothesis import given, settings
 
 from changefeed.bson_bytes import DOCUMENT, document_of, element, fields_of
-from sink.mongodb.rows.statements.update_translation import pipeline, translate
+from sink.mongodb.rows.statements.update_translation import Inexpressible, pipeline, translate
 from tests.unit.sink.mongodb.rows.update_cases import Case, cases
 from tests.unit.sink.mongodb.rows.update_model import Refused, apply, fits, there
 
@@ -213,6 +214,15 @@ def test_what_still_fits_of_an_update_is_applied_by_the_pipeline() -> None:
     with pytest.raises(Refused):
         apply({"a": 5, "x": 1}, classic.operation)
     assert apply({"a": 5, "x": 1}, viable.operation) == {"a": 5, "x": 2}
+
+
+def test_a_pipeline_neither_changes_a_document_with_a_zero_timestamp_nor_makes_one() -> None:
+    zero = Timestamp(0, 0)
+    update = pipeline(_event({"z": 1, "n.t": zero, "later": Timestamp(0, 1)}))
+    assert fits({"_id": 1, "n": {"t": zero}, "t": Timestamp(1, 0)}, update.fits)
+    assert not fits({"_id": 1, "n": {}, "t": zero}, update.fits)
+    with pytest.raises(Inexpressible):
+        pipeline(_event({"z": 1, "t": zero}))
 
 
 def test_hundreds_of_changed_fields_do_not_nest_too_deep() -> None:
