@@ -9,6 +9,7 @@
     a unique value is another row's           the change and later changes of its row wait, and are tried again after the others
     update: its document is not as stated     the row is edited here, in a replay as far as the update fits; otherwise it is divergence
     no right to write                         the changefeed stops
+    another refusal of a replayed update      it is skipped, if its row may be repaired and has no letter: the source may never have had that state
     anything else                             a dead letter, or `RowRejected`
 
 `WriteRun` carries it out.

@@ -23,6 +23,7 @@ import structlog
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.errors import Divergence, RowRejected
+from changefeed.event import RowType
 from changefeed.table import COPY_ANEW, TableId
 from sink.asked_rows import RowRepairs
 from sink.mongodb.letters.open_letters import OpenLetters
@@ -114,6 +115,10 @@ class Doubts:
     def refused(self, change: RowChange, refused: RefusedRow, *, replay: bool) -> None:
         if refused.taken is not None:
             self.wait(change, refused.taken, replay=replay)
+        elif replay and change.type is RowType.UPDATE and self._letters is None and self._fetch is not None:
+            # of a target that is ahead it may make a state that the source never had
+            self._state.result.tally.skipped += 1
+            self._unexplained.missing(change, refused.said)
         else:
             self.reject(change, refused.said)
 

@@ -5,6 +5,7 @@ that caused it comes after the update and is replayed, too:
 
     did not fit                       is explained by a later
     document missing                  delete, insert, replace
+    the target refuses the row        delete, insert, replace
     `a.b.c: 1`, a.b is a number       delete, insert, replace; change of `a.b` or `a` as a whole
     `a` cut to 2, a is a number       the same for `a`
 

@@ -305,7 +305,8 @@ class WriteRun:
             case Resolution.EDIT:
                 self._doubts.diverged([change], refusal.message)
             case _:
-                self._doubts.reject(change, told(change, refusal))
+                refused = RefusedRow(told(change, refusal), None)
+                self._doubts.refused(change, refused, replay=self._state.replay or replay)
         self._commander.go_on()
 
     def _answered(self, change: RowChange, refused: RefusedRow | None, *, replay: bool | None = None) -> None:

@@ -255,3 +255,48 @@ def test_what_is_applied_late_does_not_undo_a_later_change_of_its_row(target: Ro
     table = table_of(target)
     writer.write([made(table, RowType.UPDATE, 1, update=update) for update in updates], replay=True)
     assert target.find_one({}) == {"_id": 1, "a": 5, "x": 2}
+
+
+_POINT = {"type": "Point", "coordinates": [1, 1]}
+_LINE = {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}
+_NEVER_AT_THE_SOURCE = [
+    pytest.param({"a": 1, "b": 1}, [("a", 1), ("b", 1)], [{"a": [1]}, {"a": 1}, {"b": [1]}], id="two arrays"),
+    pytest.param({"g": _POINT}, [("g", "2dsphere")], [{"g.coordinates": [2, 2], "v": 2}, {"g": _LINE}], id="no place"),
+]
+
+
+def _history(target: Rows, first: dict[str, Any], updates: list[dict[str, Any]]) -> list[RowChange]:
+    table = table_of(target)
+    changed = [made(table, RowType.UPDATE, 1, update={"updatedFields": fields}) for fields in updates]
+    return [made(table, RowType.INSERT, 1, {"_id": 1, **first}), *changed]
+
+
+@pytest.mark.parametrize(("first", "index", "updates"), _NEVER_AT_THE_SOURCE)
+def test_a_replayed_update_is_not_rejected_for_a_state_that_never_was_at_the_source(
+    target: Rows, target_uri: str, first: dict[str, Any], index: list[Any], updates: list[dict[str, Any]]
+) -> None:
+    target.create_index(index)
+    there: dict[Any, bytes] = {}
+    writer = MongoRowWriter(Client(target_uri), permit=permit, fetch=_fetch_from(there))
+    changes = _history(target, first, updates)
+    for change in changes:
+        writer.write([change], replay=False)
+    [there[1]] = documents_of(target)
+    for begin in range(1, len(changes)):
+        result = writer.write(changes[begin:], replay=True)
+        assert result.tally.rejected == 0
+        assert documents_of(target) == [there[1]]
+    run = writer.begin(lambda _: True)
+    run.prepare(changes[1:2], replay=True)()
+    assert run.settle().unsettled
+    writer.close()
+
+
+def test_a_replayed_update_is_rejected_if_the_target_refuses_the_row_of_now(target: Rows, target_uri: str) -> None:
+    target.create_index([("a", 1), ("b", 1)])
+    target.insert_one({"_id": 1, "a": 1, "b": [1]})
+    there = {1: bson.encode({"_id": 1, "a": [1], "b": [1]})}
+    writer = MongoRowWriter(Client(target_uri), permit=permit, fetch=_fetch_from(there))
+    with pytest.raises(RowRejected, match="parallel arrays"):
+        writer.write([made(table_of(target), RowType.UPDATE, 1, update={"updatedFields": {"a": [1]}})], replay=True)
+    writer.close()
