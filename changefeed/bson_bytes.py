@@ -52,11 +52,6 @@ def elements(document: bytes, at: int = 0) -> Iterator[tuple[bytes, int, int, in
         raise MalformedBson(f"a document's elements end at byte {at}, but by its size they should end at byte {end}")
 
 
-def field_names(document: bytes, at: int = 0) -> tuple[str, ...]:
-    """Of the fields of the document that starts at `at`. Of its values, no text needs to be UTF-8."""
-    return tuple([name.decode() for name, _, _, _ in elements(document, at)])
-
-
 def value_end_of(document: bytes, kind: int, at: int) -> int:
     """Where the value of that type ends that begins there."""
     fixed = _FIXED.get(kind)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from changefeed.bson_bytes import elements, field_names
-from changefeed.documents.document import meet, raw_document
+from changefeed.bson_bytes import elements
+from changefeed.documents.document import field_names, meet, raw_document
 
 _UPSERT = b"\x08upsert\0"
 

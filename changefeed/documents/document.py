@@ -135,6 +135,14 @@ def encoded_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def field_names(document: bytes, at: int = 0) -> tuple[str, ...]:
+    """Of the fields of the document that starts at `at`, each once. Of its values, no text needs to be UTF-8; of a name, `UnicodeError` is raised."""
+    names = (*bson.decode(document[at : at + int.from_bytes(document[at : at + 4], "little")], LOSSLESS),)
+    if not document.isascii():
+        "".join(names).encode()
+    return names
+
+
 class _Unchecked(RawBSONDocument):
     """A command has thousands of them, and the driver's constructor looks at the size and the options of each: four times this."""
 

@@ -28,8 +28,7 @@ from typing import Any, TypeAlias
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from changefeed.bson_bytes import field_names
-from changefeed.documents.document import raw_document
+from changefeed.documents.document import field_names, raw_document
 from changefeed.documents.row_key import row_key
 from changefeed.event import RowType
 from changefeed.table import TableName

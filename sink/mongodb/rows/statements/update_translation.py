@@ -47,8 +47,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from bson.timestamp import Timestamp
 
-from changefeed.bson_bytes import TIMESTAMP, document_of, field_names
-from changefeed.documents.document import raw_document
+from changefeed.bson_bytes import TIMESTAMP, document_of
+from changefeed.documents.document import field_names, raw_document
 from sink.dependence import updated_names
 from sink.mongodb.rows.statements.document_edit import (
     DocumentPath,
