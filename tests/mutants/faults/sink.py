@@ -198,8 +198,8 @@ SINK = (
     ),
     Fault(
         "a row that is edited without a transaction does not wait for the majority",
-        "    return _alone(change, _rewriting(change, {**own_filter(change), **unchanged}, document))\n",
-        "    return change.table.name.db, _rewriting(change, {**own_filter(change), **unchanged}, document)\n",
+        "    return _alone(change, _rewriting(change, own_filter(change, unchanged), document))\n",
+        "    return change.table.name.db, _rewriting(change, own_filter(change, unchanged), document)\n",
         tests=(_CONCERNS,),
     ),
     Fault(
