@@ -83,10 +83,9 @@ def key_of_document(document: bytes, paths: Sequence[str]) -> bytes:
 
 def key_of_event(key: bytes, paths: Sequence[str]) -> bytes | None:
     """From the `documentKey`. None if it does not have all fields; it does not tell a missing one from one of which the source knows nothing."""
-    raw = raw_document(key)
-    if any(path not in raw for path in paths):
-        return None
-    return _with(id_alone(key), {path: raw[path] for path in paths})
+    found = {name: element(kind, name, key[at:end]) for name, kind, at, end in elements(key)}
+    wanted = [path.encode() for path in (_ID, *paths)]
+    return document_of([found[path] for path in wanted]) if found.keys() >= {*wanted} else None
 
 
 def unplaced_key(key: bytes, paths: Sequence[str]) -> bytes:

@@ -62,6 +62,8 @@ def test_the_key_of_an_event_is_whole_if_it_has_each_field() -> None:
     event = _raw({"customer": 3, "at.day": 2, "more": 1, "_id": 7})
     assert key_of_event(event, PATHS) == _raw({"_id": 7, "customer": 3, "at.day": 2})
     assert key_of_event(_raw({"customer": 3, "_id": 7}), PATHS) is None
+    latin = _raw({"customer": "caf?", "_id": 7, "at.day": 2}).replace(b"?", b"\xe9")
+    assert key_of_event(latin, PATHS) == _raw({"_id": 7, "customer": "caf?", "at.day": 2}).replace(b"?", b"\xe9")
     assert unplaced_key(event, PATHS) == _raw({"_id": 7, "customer": None, "at.day": None})
     assert id_alone(event) == _raw({"_id": 7})
 
