@@ -329,7 +329,7 @@ class ChangefeedOwner:
             case LookUp(event):
                 self._look_up(event)
             case RecordDdls(records, answers):
-                self._writer.ddls(records, answers)
+                self._writer.ddls(records, answers, known.request_revs)
                 _reach("ddl_recorded", records)
             case PublishBarrier(barrier):
                 self._writer.barrier(barrier, known.barrier, flowing=known.flowing)
@@ -342,7 +342,7 @@ class ChangefeedOwner:
                 self._writer.ddls([record])
                 self._jobs.forget([record.position])
             case Mark() | Resume() | Forget():
-                self._writer.wish(action)
+                self._writer.wish(action, known.request_revs)
             case Observe() | Apply():
                 self._jobs.start(action)
             case PublishStatus(status):

@@ -58,6 +58,7 @@ class OwnerView:
     moves: Mapping[TableId, NodeId]
     stragglers: Mapping[TableId, StoredStraggler]
     requests: Mapping[TableId, TableVerb]
+    request_revs: Mapping[TableId, int] = field(default_factory=dict)
     repairs: Mapping[TableId, RepairRequest]
     skips: AbstractSet[Position]
     copied: AbstractSet[TableId]
@@ -212,6 +213,7 @@ def read(reader: Decoded, view: View, layout: Layout, id: ChangefeedId) -> Owner
             TableId(table): StoredStraggler(stored.record, stored.mod_rev) for table, stored in stragglers.items()
         },
         requests={TableId(table): stored.record.verb for table, stored in requests.items()},
+        request_revs={TableId(table): stored.mod_rev for table, stored in requests.items()},
         repairs={TableId(table): stored.record for table, stored in repairs.items()},
         skips={stored.record.position for stored in skips.values()},
         large=reader.large(layout.ddls(id), layout.schemas(id), layout.renames(id)),

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import structlog
 
-from changefeed.errors import DefinitionsTooLarge
+from changefeed.errors import ConflictError, DefinitionsTooLarge
 from changefeed.lifecycle import State
 from changefeed.position import Position
 from changefeed.records.ddl import Barrier, DdlRecord, Observation, TargetRename
@@ -23,7 +23,7 @@ from changefeed.records.sync_point import SyncPoints, Verified
 from changefeed.table import TableId, TableName, TableSchema
 from changefeed.users import PrincipalNames
 from coordination import failpoint
-from coordination.etcd.protocol import Delete, DeletePrefix, Op, Put, batches
+from coordination.etcd.protocol import Delete, DeletePrefix, ModRevIs, Op, Put, batches
 from coordination.fenced import FencedStore
 from coordination.history import entry_ops, lease_history
 from coordination.large_store import LargeWriter
@@ -43,6 +43,7 @@ _STATUS_EVERY = 1.0
 _HISTORY = 100
 """How many settled DDLs stay in etcd, for users who ask what was applied when."""
 _MOST_NOTE = 500
+_ANSWERED_AT_ONCE = 50
 _CROWDED = 4
 """From this part of the room for large definitions on, none are kept for users."""
 
@@ -158,12 +159,14 @@ class ChangefeedWriter:
         self._commit([DeletePrefix(group(self._id)) for group in groups])
         self._log.info("changefeed_removed")
 
-    def ddls(self, records: Sequence[DdlRecord], answers: Iterable[TableId] = ()) -> None:
+    def ddls(
+        self, records: Sequence[DdlRecord], answers: Iterable[TableId] = (), asked: Mapping[TableId, int] = {}
+    ) -> None:
         """In stream order: a new owner that finds only some of them finds no gap. The answered requests are deleted last: one
-        that is still found is known as answered, or the table is copied once more.
+        that is still found is known as answered, or the table is copied once more. `asked`: as in `wish`.
         """
-        answered = [Delete(self._layout.request(self._id, table)) for table in answers]
-        self._store.commit_in_parts([*(self._put_ddl(record) for record in records), *answered])
+        self._store.commit_in_parts([self._put_ddl(record) for record in records])
+        self._answer(answers, asked)
 
     def keep(self, record: DdlRecord) -> DefinitionsTooLarge | None:
         """What the record refers to. An error, if there is no room for it."""
@@ -187,28 +190,31 @@ class ChangefeedWriter:
         for record in records:
             self._log.info("ddl_released", ddl=str(record.event), state=record.state, note=record.note)
 
-    def wish(self, wished: Mark | Resume | Forget) -> None:
+    def wish(self, wished: Mark | Resume | Forget, asked: Mapping[TableId, int]) -> None:
         """Each is one transaction with the request that it answers; what is forgotten need not go at once, nor all DDLs that are tried again: the
-        request is answered last.
+        request is answered last. `asked`: the revisions of the requests that it may answer; a newer one stays.
         """
         layout, id = self._layout, self._id
         match wished:
             case Mark(table, straggler, answers, moves_to):
-                more: list[Op] = [Delete(layout.request(id, table))] if answers else []
+                marks: list[Op] = [self._put_straggler(table, straggler)]
                 if moves_to is not None:
-                    more.append(Put(layout.move(id, table), encode(MoveRequest(node=moves_to))))
-                self._commit([self._put_straggler(table, straggler), *more])
+                    marks.append(Put(layout.move(id, table), encode(MoveRequest(node=moves_to))))
+                if not self._answer([table] if answers else [], asked, marks):
+                    return
                 error = straggler.error.message if straggler.error else None
                 self._log.warning(
                     "table_falls_behind", table=table, at=str(straggler.at), stopped=straggler.stopped, error=error
                 )
             case Resume(table, straggler, records):
                 marks = [self._put_straggler(table, straggler)] if straggler else []
-                self._store.commit_in_parts([*map(self._put_ddl, records), *marks, Delete(layout.request(id, table))])
+                self._store.commit_in_parts([self._put_ddl(record) for record in records])
+                if not self._answer([table], asked, marks):
+                    return
                 self._log.info("table_resumed", table=table)
             case Forget(requests=requests, repairs=repairs, skips=skips, stragglers=stragglers):
-                keys = [layout.request(id, table) for table in requests]
-                keys += [layout.repair(id, table) for table in repairs]
+                self._answer(requests, asked)
+                keys = [layout.repair(id, table) for table in repairs]
                 keys += [layout.skip(id, position) for position in skips]
                 keys += [layout.straggler(id, table) for table in stragglers]
                 self._store.commit_in_parts([Delete(key) for key in keys])
@@ -336,6 +342,21 @@ class ChangefeedWriter:
 
     def _put_status(self, status: ChangefeedStatus) -> Put:
         return Put(self._layout.status(self._id), encode(status))
+
+    def _answer(self, tables: Iterable[TableId], asked: Mapping[TableId, int], ops: Sequence[Op] = ()) -> bool:
+        """Writes with the answers what belongs to them. False if a user has asked for something else meanwhile: nothing of it is written."""
+        known = sorted(asked.keys() & set(tables))
+        if ops and not known:
+            self._commit(ops)
+        for at in range(0, len(known), _ANSWERED_AT_ONCE):
+            keys = {self._layout.request(self._id, table): asked[table] for table in known[at : at + _ANSWERED_AT_ONCE]}
+            compares = [ModRevIs(key, rev) for key, rev in keys.items()]
+            try:
+                self._store.commit([*ops, *map(Delete, keys)], compares)
+            except ConflictError as error:
+                self._log.info("request_changed", error=str(error))
+                return False
+        return True
 
     def _commit(self, ops: Sequence[Op]) -> None:
         self._store.commit(ops)

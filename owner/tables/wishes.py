@@ -75,7 +75,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Answers a request: the straggler goes on, and the DDLs are tried again, in one transaction."""
+    """Answers a request: the DDLs are tried again, and the straggler goes on, with the answer."""
 
     table: TableId
     straggler: Straggler | None

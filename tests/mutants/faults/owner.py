@@ -110,8 +110,8 @@ OWNER = (
     ),
     Fault(
         "a request counts as answered before its DDLs are recorded",
-        "self._store.commit_in_parts([*(self._put_ddl(record) for record in records), *answered])",
-        "self._store.commit_in_parts([*answered, *(self._put_ddl(record) for record in records)])",
+        "        self._store.commit_in_parts([self._put_ddl(record) for record in records])\n        self._answer(answers, asked)\n",
+        "        self._answer(answers, asked)\n        self._store.commit_in_parts([self._put_ddl(record) for record in records])\n",
         tests=_WRITER,
     ),
     Fault(

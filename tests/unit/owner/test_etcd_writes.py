@@ -22,7 +22,7 @@ from coordination.fenced import FencedStore
 from coordination.layout import Layout, decode, encode
 from owner.etcd_writes import ChangefeedWriter
 from owner.tables.scheduler import Assign, ForgetNode, Withdraw, assignments_after
-from owner.tables.wishes import Mark, Resume
+from owner.tables.wishes import Forget, Mark, Resume
 from schema_store.store import FoldStep
 from tests.joined import join_assignment
 from tests.memory_etcd import MemoryClient, MemoryEtcd
@@ -58,6 +58,12 @@ class Owner:
     def has(self, key: str, record: object) -> None:
         """Before anything that a test looks at."""
         self.since = self.server.txn([], [Put(key, encode(record))]).revision
+
+    def asked(self, request: str) -> dict[TableId, int]:
+        """The revision of the request about the first table, as the owner has seen it."""
+        stored = self.server.get(request)
+        assert stored is not None
+        return {MANY[0]: stored.mod_rev}
 
     def found(self) -> Iterator[Found]:
         """What was there after each transaction."""
@@ -174,7 +180,7 @@ def test_a_ddl_lets_any_number_of_tables_under_its_name_go_on(owner: Owner) -> N
 def test_a_request_is_answered_when_all_its_ddls_are_recorded(owner: Owner) -> None:
     request, records = LAYOUT.request(ID, MANY[0]), [ddl(number) for number in range(1, MAX_TXN_OPS + 10)]
     owner.has(request, TableRequest(verb=TableVerb.RECOPY))
-    owner.writer.ddls(records, [MANY[0]])
+    owner.writer.ddls(records, [MANY[0]], owner.asked(request))
     found = list(owner.found())
     assert request not in found[-1]
     for state in found:
@@ -228,7 +234,7 @@ def test_a_ddl_is_folded_with_its_effect(owner: Owner) -> None:
 def test_a_straggler_is_recorded_with_the_answer_to_its_request(owner: Owner) -> None:
     request, straggler = LAYOUT.request(ID, MANY[0]), LAYOUT.straggler(ID, MANY[0])
     owner.has(request, TableRequest(verb=TableVerb.STOP))
-    owner.writer.wish(Mark(MANY[0], Straggler(at=at(5), stopped=True, since=NOW), answers=True))
+    owner.writer.wish(Mark(MANY[0], Straggler(at=at(5), stopped=True, since=NOW), answers=True), owner.asked(request))
     assert [(request in state, straggler in state) for state in owner.found()] == [(True, False), (False, True)]
 
 
@@ -237,7 +243,7 @@ def test_a_table_goes_on_with_its_ddls_and_the_answer_to_its_request(owner: Owne
     stopped = Straggler(at=at(5), stopped=True, since=NOW)
     owner.has(straggler, stopped)
     owner.has(request, TableRequest(verb=TableVerb.RESUME))
-    owner.writer.wish(Resume(MANY[0], replace(stopped, stopped=False), (record,)))
+    owner.writer.wish(Resume(MANY[0], replace(stopped, stopped=False), (record,)), owner.asked(request))
     states = [
         (
             request in state,
@@ -246,7 +252,27 @@ def test_a_table_goes_on_with_its_ddls_and_the_answer_to_its_request(owner: Owne
         )
         for state in owner.found()
     ]
-    assert states == [(True, True, False), (False, False, True)]
+    assert states == [(True, True, False), (True, True, True), (False, False, True)]
+
+
+@pytest.mark.parametrize("wished", ["mark", "resume", "forget", "copy"])
+def test_a_request_that_replaced_the_one_that_is_answered_stays(wished: str, owner: Owner) -> None:
+    request, straggler = LAYOUT.request(ID, MANY[0]), LAYOUT.straggler(ID, MANY[0])
+    owner.has(request, TableRequest(verb=TableVerb.RESUME))
+    seen = owner.asked(request)
+    owner.has(request, TableRequest(verb=TableVerb.STOP))
+    match wished:
+        case "mark":
+            owner.writer.wish(Mark(MANY[0], Straggler(at=at(5), stopped=True, since=NOW), answers=True), seen)
+        case "resume":
+            owner.writer.wish(Resume(MANY[0], None, ()), seen)
+        case "forget":
+            owner.writer.wish(Forget(requests=frozenset(MANY[:1])), seen)
+        case "copy":
+            owner.writer.ddls([], MANY[:1], seen)
+    *_, now = owner.found()
+    assert decode(TableRequest, now.keys[request]).verb is TableVerb.STOP
+    assert straggler not in now
 
 
 def test_a_restart_leaves_nothing_of_the_former_life(owner: Owner) -> None:
