@@ -141,12 +141,17 @@ class ReplicaSet:
         return found[0]
 
     def wait_until_whole(self, timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
-        """Waits for one primary with all others as its secondaries: before their initial sync ends, no write is majority-committed."""
+        """Waits for one primary with all others as its secondaries: before their initial sync ends, no write is majority-committed.
+
+        And for the primary to know what the majority has: servers before 5.0 learn that by the first write of its term.
+        """
         self.wait_for_primary(timeout_seconds)
         if not wait_until(lambda: len(self.secondaries()) == len(self.members) - 1, timeout_seconds):
             raise ServerFailed(
                 f"{self.name}: not all members were secondaries of the primary after {timeout_seconds:.0f} s"
             )
+        if not wait_until(lambda: "majorityOpTime" in _state(self.primary()).get("lastWrite", {}), timeout_seconds):
+            raise ServerFailed(f"{self.name}: its majority had no write of its primary after {timeout_seconds:.0f} s")
 
     def step_down(self, seconds: int = 10, *, force: bool = False) -> None:
         """The primary becomes a secondary, and cannot be elected for this time. `force`: even if no other can be elected."""

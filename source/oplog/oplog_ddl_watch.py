@@ -19,7 +19,7 @@ import bson
 from pymongo.errors import ExecutionTimeout
 
 from changefeed.cluster_time import ClusterTime
-from changefeed.errors import HistoryLost, SourceUnavailable
+from changefeed.errors import HistoryLost
 from changefeed.event import DdlEvent
 from changefeed.position import Position
 from source.connection import HELLO, Client, read_command
@@ -30,7 +30,7 @@ from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import CommandEntry, holds_command, is_command
 from source.oplog.ddl_entry import WITH_ROWS, Entry, Telling, ddls_of_entry
 from source.oplog.find import commands, entries, entry_at, parts
-from source.oplog.window import oldest_time_for_message
+from source.oplog.window import majority_time_of, oldest_time_for_message
 from source.read_size import Stride
 
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.12, 0.45
@@ -66,19 +66,11 @@ class OplogDdlWatch:
         time.sleep(self._wait)
         self._wait = min(2 * self._wait, _LONGEST_WAIT) or _SHORTEST_WAIT
         with translated("reading the DDL of the source"):
-            committed_ts = self._committed()
+            committed_ts = majority_time_of(read_command(self._client, "admin", {HELLO: 1}))
             end = Position(committed_ts.next())
             events = self._read_stride(end) if end > self._resolved else ()
             trouble = self._majority.look_at(committed_ts)
         return DdlBatch(events=events, resolved=self._resolved, end=end, trouble=trouble)
-
-    def _committed(self) -> ClusterTime:
-        written = read_command(self._client, "admin", {HELLO: 1}).get("lastWrite", {})
-        if "majorityOpTime" not in written:
-            raise SourceUnavailable(
-                "the source's member does not know the majority commit point yet: it has just started"
-            )
-        return ClusterTime.from_bson(written["majorityOpTime"]["ts"])
 
     def _read_stride(self, end: Position) -> tuple[DdlEvent, ...]:
         """Reads one stride. If it ends before `end`, the next poll does not wait. One that takes the server too long is no error, unless it could not

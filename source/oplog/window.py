@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure
@@ -15,7 +16,7 @@ from pymongo.read_concern import ReadConcern
 
 from changefeed.cluster_time import ClusterTime
 from changefeed.config.capture_choice import MAJORITY_READS_DISABLED, ROUTER, Obstacle, not_allowed
-from changefeed.errors import SluiceError
+from changefeed.errors import SluiceError, SourceUnavailable
 from changefeed.position import Position
 from source.connection import HELLO, Client, is_router, read_command, session_time
 from source.errors import is_refusal, translated
@@ -81,8 +82,17 @@ def majority_time(client: Client) -> ClusterTime:
     """Writes at or before it are never rolled back, and every later read of this member sees them."""
     with translated("reading the majority-committed time of the source"), _session(client) as session:
         hello = read_command(client, "admin", {HELLO: 1}, session=session)
-        last_write = hello.get("lastWrite", {}).get("majorityOpTime", {}).get("ts")
-        return ClusterTime.from_bson(last_write) if last_write is not None else session_time(session)
+        return majority_time_of(hello) if "lastWrite" in hello else session_time(session)
+
+
+def majority_time_of(hello: Mapping[str, Any]) -> ClusterTime:
+    """Servers before 5.0 do not know it from their start on, but only when the majority has a write of their term."""
+    written = hello.get("lastWrite", {})
+    if "majorityOpTime" not in written:
+        raise SourceUnavailable(
+            f"{hello.get('me')} does not know yet what the majority of {hello.get('setName')} has: it has just started"
+        )
+    return ClusterTime.from_bson(written["majorityOpTime"]["ts"])
 
 
 def newest_time(client: Client) -> ClusterTime:

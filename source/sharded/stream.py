@@ -30,7 +30,7 @@ from source.errors import translated
 from source.majority_watch import MajorityWatch
 from source.oplog.command_entry import CommandEntry
 from source.oplog.find import OPLOG, commands, entries, entry_at, parts
-from source.oplog.window import oldest_time_for_message
+from source.oplog.window import majority_time_of, oldest_time_for_message
 from source.read_size import Stride
 from source.sharded.cluster_clients import nudge
 from source.sharded.effective_order import (
@@ -241,10 +241,7 @@ class ClusterStream:
         return majority_ts
 
     def _majority(self) -> ClusterTime:
-        written = read_command(self._client, "admin", {HELLO: 1}, session=self._own_session()).get("lastWrite", {})
-        if "majorityOpTime" not in written:
-            raise SourceUnavailable(f"a member of {self.name} does not know the majority commit point yet")
-        return ClusterTime.from_bson(written["majorityOpTime"]["ts"])
+        return majority_time_of(read_command(self._client, "admin", {HELLO: 1}, session=self._own_session()))
 
     def _read(self, end_ts: ClusterTime) -> tuple[list[Unit], list[Operation]]:
         found: list[Unit] = []

@@ -155,6 +155,11 @@ SOURCE = (
         "majority_time(self._client) if reply is None else reply.operation_ts",
     ),
     Fault(
+        "a member that does not know what the majority has tells its newest time",
+        'majority_time_of(hello) if "lastWrite" in hello else session_time(session)',
+        'majority_time_of(hello) if "majorityOpTime" in hello.get("lastWrite", {}) else session_time(session)',
+    ),
+    Fault(
         "a chunk is read before its copy's start",
         "if Position(ts.next()) < self._chunk.not_before:",
         "if ts.next() < ClusterTime(0, 0):",
