@@ -237,6 +237,7 @@ def test_a_killed_cursor_loses_nothing(client: Client, database: str) -> None:
     assert of_database(seen, database) == ["create before", "create after"]
 
 
+@pytest.mark.since("5.0")  # a 4.4.2 alone in its set may refuse to start after a kill: getOplogTruncateAfterPoint
 def test_a_server_that_is_killed_and_comes_back_loses_nothing(
     own_mongodb: Callable[[str], MongoDB], origin: Capture
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(
     assert of_database(seen, "shop") == ["create before", "create after"]
 
 
+@pytest.mark.since("5.0")  # a 4.4.2 alone in its set may refuse to start after a kill: getOplogTruncateAfterPoint
 def test_the_first_open_may_fail_and_the_next_succeed(own_mongodb: Callable[[str], MongoDB], origin: Capture) -> None:
     server = own_mongodb("source")
     with connect(server.uri + SOON) as client:
