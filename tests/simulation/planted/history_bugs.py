@@ -20,9 +20,7 @@ from changefeed.cluster_time import ClusterTime
 from changefeed.event import DdlType
 from changefeed.position import Position
 from owner.ddl.feed import Subscription, Taken
-from source.connection import HELLO
 from source.oplog.command_entry import CommandEntry
-from source.oplog.oplog_ddl_watch import OplogDdlWatch
 from source.oplog.row_reader import OplogReader
 from source.raw_find import RawFind
 from source.stream.completeness import resolved_after
@@ -64,13 +62,12 @@ def _an_index_counts_from_the_start_of_its_build() -> AbstractContextManager[Any
 def _resolved_is_what_a_member_has_written() -> AbstractContextManager[Any]:
     """Reads do not wait for the majority either: a read that waits would be safe from this bug."""
 
-    def committed(self: OplogDdlWatch) -> ClusterTime:
-        written = self._client.admin.command(HELLO)["lastWrite"]
-        return ClusterTime.from_bson(written["opTime"]["ts"])
+    def written(hello: Mapping[str, Any]) -> ClusterTime:
+        return ClusterTime.from_bson(hello["lastWrite"]["opTime"]["ts"])
 
     stack = ExitStack()
     stack.enter_context(_ranges_are_read_as_far_as_a_member_has_come())
-    stack.enter_context(patch.object(OplogDdlWatch, "_committed", committed))
+    stack.enter_context(patch("source.oplog.oplog_ddl_watch.majority_time_of", written))
     return stack
 
 
